@@ -26,7 +26,7 @@ PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObj
     PyErr_Format(PyExc_TypeError, "%.200s object is not ready to be called", pyapi::typeNameOf(self));
     return nullptr;
   }
-  // Whoever is called may let go of this object.
+  // Whoever is called may drop this object.
   Py_INCREF(held);
   PyObject* result = PyObject_Vectorcall(held, args, nargsf, kwnames);
   Py_DECREF(held);

@@ -5,6 +5,7 @@
 #include <new>
 #include <unordered_set>
 
+#include "bindings/boundary.h"
 #include "bindings/call_holder.h"
 #include "bindings/text.h"
 #include "diag/log.h"
@@ -67,15 +68,10 @@ PyObject* auditedCall(PyObject* self, PyObject* const* args, size_t nargsf, PyOb
 
 PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   if (!auditing && implOf(self).auditDue()) return auditedCall(self, args, nargsf, kwnames);
-  try {
-    return implOf(self).call(args, nargsf, kwnames);
-  } catch (const std::exception& error) {
-    if (!PyErr_Occurred()) PyErr_Format(PyExc_RuntimeError, "kintsugi: internal error: %s", error.what());
-    return nullptr;
-  }
+  return containedCall([&] { return implOf(self).call(args, nargsf, kwnames); });
 }
 
-PyObject* newCompiled(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+PyObject* makeCompiled(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"fn", "options", nullptr};
   PyObject *fn, *options;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!", const_cast<char**>(names), &fn, &PyDict_Type,
@@ -139,6 +135,10 @@ PyObject* newCompiled(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   auto* made = reinterpret_cast<PyObject*>(self);
   allFunctions().insert(made);
   return made;
+}
+
+PyObject* newCompiled(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  return containedCall([&] { return makeCompiled(type, args, kwargs); });
 }
 
 int traverse(PyObject* self, visitproc visit, void* arg) {
@@ -215,7 +215,7 @@ PyObject* stats(PyObject* self, PyObject*) {
   out["misses"] = cache.misses;
   out["recompiles"] = cache.recompiles;
   out["side_exits"] = exits;
-  out["left_to_eager"] = static_cast<int>(impl.isLeftToEager());
+  out["left_to_eager"] = static_cast<int>(impl.prefersEager());
   out["side_traces"] = sides;
   out["native_segments"] = native.segments;
   out["native_ready"] = native.ready;
@@ -307,15 +307,10 @@ PyObject* instructions(PyObject* self, PyObject*) {
 // Of all root traces: descriptions of their segments (python/kintsugi/backends/fx.py), without examples.
 PyObject* segments(PyObject* self, PyObject*) {
   nb::list out;
-  try {
-    for (const auto& trace : implOf(self).cache().traces()) {
-      pyapi::Ref<> described = driver::describeSegments(*trace);
-      if (!described) return nullptr;
-      out.append(nb::steal(described.release()));
-    }
-  } catch (const std::exception& error) {
-    PyErr_Format(PyExc_RuntimeError, "kintsugi: KTG0000 %s", error.what());
-    return nullptr;
+  for (const auto& trace : implOf(self).cache().traces()) {
+    pyapi::Ref<> described = driver::describeSegments(*trace);
+    if (!described) return nullptr;
+    out.append(nb::steal(described.release()));
   }
   return out.release().ptr();
 }
@@ -384,23 +379,28 @@ PyObject* getEntry(PyObject* self, void*) { return Py_NewRef(implOf(self).entry(
 PyObject* getDisabled(PyObject* self, void*) { return PyBool_FromLong(implOf(self).disabled()); }
 
 PyMethodDef methods[] = {
-    {"stats", stats, METH_NOARGS, "Counters, as a dict."},
-    {"traces", traces, METH_NOARGS, "The text of each root trace."},
-    {"_data", data, METH_NOARGS, "Each root trace as a dict, for kintsugi.export."},
-    {"_package_data", packageData, METH_NOARGS, "Each root trace as a dict, for kintsugi.package."},
-    {"_set_package", setPackage, METH_O, "Who is asked for traces before a call is recorded; None: nobody."},
-    {"_adopt", adopt, METH_O, "Installs a trace of a package; why it can't be, or an empty text."},
-    {"_note_package", notePackage, METH_VARARGS,
+    {"stats", atBoundary<stats>, METH_NOARGS, "Counters, as a dict."},
+    {"traces", atBoundary<traces>, METH_NOARGS, "The text of each root trace."},
+    {"_data", atBoundary<data>, METH_NOARGS, "Each root trace as a dict, for kintsugi.export."},
+    {"_package_data", atBoundary<packageData>, METH_NOARGS,
+     "Each root trace as a dict, for kintsugi.package."},
+    {"_set_package", atBoundary<setPackage>, METH_O,
+     "Who is asked for traces before a call is recorded; None: nobody."},
+    {"_adopt", atBoundary<adopt>, METH_O,
+     "Installs a trace of a package; why it can't be, or an empty text."},
+    {"_note_package", atBoundary<notePackage>, METH_VARARGS,
      "A trace of a package (path, reason) is not used: for logs."},
-    {"instructions", instructions, METH_NOARGS, "(trace, index, operation, frames) of what has a snapshot."},
-    {"_segments", segments, METH_NOARGS, "Of each root trace, what its tensor graphs are."},
-    {"breaks", breaks, METH_NOARGS, "One dict a break."},
-    {"recompiles", recompiles, METH_NOARGS, "One dict a recompile."},
-    {"reset", reset, METH_NOARGS, "Forgets all traces."},
-    {"_quarantine", quarantine, METH_O, "An audit has found a difference: eager mode until reset()."},
-    {"_force_exit", forceExit, METH_VARARGS,
+    {"instructions", atBoundary<instructions>, METH_NOARGS,
+     "(trace, index, operation, frames) of what has a snapshot."},
+    {"_segments", atBoundary<segments>, METH_NOARGS, "Of each root trace, what its tensor graphs are."},
+    {"breaks", atBoundary<breaks>, METH_NOARGS, "One dict a break."},
+    {"recompiles", atBoundary<recompiles>, METH_NOARGS, "One dict a recompile."},
+    {"reset", atBoundary<reset>, METH_NOARGS, "Forgets all traces."},
+    {"_quarantine", atBoundary<quarantine>, METH_O,
+     "An audit has found a difference: eager mode until reset()."},
+    {"_force_exit", atBoundary<forceExit>, METH_VARARGS,
      "Testing: makes a guard instruction of a trace, by its number, fail."},
-    {"_forced_exits", forcedExits, METH_NOARGS,
+    {"_forced_exits", atBoundary<forcedExits>, METH_NOARGS,
      "Testing: how often such guards have failed, in this process."},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -13,6 +13,7 @@
 #include "passes/graph_text.h"
 #include "passes/graph_verifier.h"
 #include "runtime/native_runner.h"
+#include "support/check.h"
 #include "torchapi/value.h"
 
 namespace nb = nanobind;
@@ -100,8 +101,9 @@ nb::dict describeGraph(const std::string& text) {
 
 class GraphRunner final : public runtime::NativeRunner {
  protected:
-  void wanted() override {}
-  void lost(uint64_t, uint64_t) override {}
+  void codeNeeded() override {}
+  void replayIsFaster(uint64_t, uint64_t) override {}
+  void failed(const std::string& text) override { KINTSUGI_UNREACHABLE("a check failed in a run: ", text); }
 };
 
 // A graph, compiled: its plan, and what passes and fusion made of the text.

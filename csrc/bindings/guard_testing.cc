@@ -29,14 +29,14 @@ using recording::Recording;
 using runtime::GuardProgram;
 
 constexpr const char* kSourceNames[] = {
-#define X(name, text, parts) text,
-    KINTSUGI_SOURCES(X)
-#undef X
+#define KTG_KIND(name, text, parts) text,
+    KINTSUGI_SOURCES(KTG_KIND)
+#undef KTG_KIND
 };
 constexpr const char* kGuardNames[] = {
-#define X(name, text, parts) text,
-    KINTSUGI_GUARDS(X)
-#undef X
+#define KTG_KIND(name, text, parts) text,
+    KINTSUGI_GUARDS(KTG_KIND)
+#undef KTG_KIND
 };
 
 template <size_t N>
@@ -253,7 +253,7 @@ class GuardBuilder {
     return std::make_unique<TestProgram>(std::move(recording));
   }
 
-  // A trace that returns None, behind the guards.
+  // A trace that returns None, after the guards.
   void buildInto(TestCache& cache, const std::string& name, size_t argCount, nb::tuple kwnames) {
     ir::Trace& trace = recording_->document.trace;
     trace.file = "test.py";

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "bindings/boundary.h"
 #include "bindings/call_holder.h"
 #include "bindings/call_models.h"
 #include "bindings/compiled_type.h"
@@ -41,6 +42,13 @@ namespace kintsugi {
 namespace {
 
 PyObject* logSink = nullptr;  // kept for the process; replaced under the GIL
+
+// A failed check in a function that nanobind wraps.
+void translateFailedCheck(const std::exception_ptr& thrown, void*) {
+  const auto failure = contain([&] { std::rethrow_exception(thrown); });
+  if (!failure || !failure->isCheck) std::rethrow_exception(thrown);  // for the next translator
+  bindings::setInternalError(failure->text);
+}
 
 void emitToPython(const diag::log::Event& event) {
   PyGILState_STATE gil = PyGILState_Ensure();
@@ -196,6 +204,7 @@ nb::list codes() {
 NB_MODULE(_C, m) {
   using namespace kintsugi;
   nb::set_leak_warnings(false);
+  nb::register_exception_translator(translateFailedCheck);
   if (!pyapi::keepModules()) throw nb::python_error();
   pyapi::findKnownObjects();
   bindings::bindCallHolder(m);

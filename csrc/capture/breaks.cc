@@ -46,7 +46,7 @@ const Folders& folders() {
   static constinit pyapi::Lazy<const Folders*> foundSlot;
   const Folders* found = foundSlot.get([] {
     // A break may be noted while the program's exception is on its way.
-    const pyapi::KeptError kept;
+    const pyapi::PendingErrorScope kept;
     return new Folders{folderOf("os"), folderOf("torch"), folderOf("kintsugi")};
   });
   return *found;

@@ -4,13 +4,13 @@
 // value stack. Thread: the recording one, with the GIL. Example: Flow len(CallContext& ctx, Shadow& result).
 #pragma once
 
+#include <exception>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "capture/shadow.h"
-#include "support/check.h"
 
 namespace kintsugi::capture {
 
@@ -20,10 +20,14 @@ struct RecordContext;
 // nothing at all and its result follows from its arguments.
 enum class CallKind : uint8_t { kOpaque, kKnown, kPure };
 
-// A model asked for an argument that the call does not have: the call then runs as it is written, and is a
-// step that nothing is known of (record/calls.cc).
-struct MissingArgument : InternalError {
-  MissingArgument() : InternalError("a model reads an argument that the call does not have") {}
+// A model asks for an argument that the call does not have: the program calls a C function with too few
+// arguments, or in a form that the model does not know. It is no failed check of ours. dispatch() in
+// record/calls.cc catches it and makes the call as it is written: an opaque step, which raises what the
+// function raises. Example: `len()` raises TypeError.
+struct MissingArgument : std::exception {
+  const char* what() const noexcept override {
+    return "a model reads an argument that the call does not have";
+  }
 };
 
 // The values of a call: the positional ones (self first), then those of the keywords. Borrowed from the

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "pyapi/drop_reference.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/lazy.h"
-#include "pyapi/let_go.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {

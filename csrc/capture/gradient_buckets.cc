@@ -31,7 +31,7 @@ ir::GradientLimits activeBuckets() {
   PyTypeObject* type = pyapi::knownType(Known::kDistributedDataParallel);
   PyObject* module = type != nullptr ? entry(pyapi::dictOf(type), "_active_ddp_module") : nullptr;
   if (module == nullptr || module == Py_None || !PyObject_TypeCheck(module, type)) return {};
-  const pyapi::KeptError kept;
+  const pyapi::PendingErrorScope kept;
   PyObject** slot = pyapi::materializedDictSlot(module);
   PyObject* dict = slot != nullptr ? *slot : nullptr;
   ir::GradientLimits limits;

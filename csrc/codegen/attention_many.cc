@@ -22,16 +22,16 @@ class ManyQueries : public AttentionParts {
       : AttentionParts(context, kernel, name, options),
         lanes_(options.target.lanes),
         block_(options.target.attention.keysOfMany),
-        side_(options.target.turnedSquare),
+        side_(options.target.transposeSquare),
         most_(options.tile.vectors),
         rows_(options.tile.rows) {
     const auto columns = static_cast<int64_t>(most_ * lanes_);
-    turned_ = room(form_.headSize * columns);
+    transposedQueries_ = room(form_.headSize * columns);
     sums_ = room(form_.valueSize * columns);
     scores_ = room((block_ + rows_) * columns);
     for (uint32_t a = 0; a < kernel.accesses.size(); ++a) {
-      if (isAdded(a) && kernel.accesses[a].turned) {
-        turnedScores_[a] = room((block_ + lanes_) * columns);
+      if (isAdded(a) && kernel.accesses[a].transposed) {
+        transposedScores_[a] = room((block_ + lanes_) * columns);
       }
     }
     for (const uint32_t a : {1, 2}) {
@@ -92,10 +92,10 @@ class ManyQueries : public AttentionParts {
     store(x, cell(base, row, integer(v * lanes_)), vectorBytes());
   }
 
-  // Queries [first_, first_ + columns); behind the last one it is repeated, result and all.
+  // Queries [first_, first_ + columns); after the last one it is repeated, result and all.
   void emitQueries(unsigned vectors) {
     vectors_ = vectors;
-    turnQueries();
+    transposeQueries();
     for (unsigned v = 0; v < vectors_; ++v) {
       b_.CreateStore(number(kNever, lanes_), top_[v]);
       b_.CreateStore(number(0, lanes_), total_[v]);
@@ -124,8 +124,8 @@ class ManyQueries : public AttentionParts {
     });
   }
 
-  // turned_[p][query] = queries[query][p]
-  void turnQueries() {
+  // transposedQueries_[p][query] = queries[query][p]
+  void transposeQueries() {
     const Access& from = accesses_[0];
     auto* type = memoryType(b_, from.elem, 1);
     const int64_t squares = form_.headSize / side_ * side_;
@@ -141,13 +141,13 @@ class ManyQueries : public AttentionParts {
         }
         transposeSquare(b_, square);
         for (unsigned k = 0; k < side_; ++k) {
-          store(square[k], cell(turned_, b_.CreateAdd(p, integer(k)), column), 4 * side_);
+          store(square[k], cell(transposedQueries_, b_.CreateAdd(p, integer(k)), column), 4 * side_);
         }
       });
       loop(integer(squares), integer(form_.headSize), 1, [&](Value* p) {
         for (unsigned k = 0; k < side_; ++k) {
           Value* x = loadFloats(from.elem, 1, b_.CreateGEP(type, rows[k], p));
-          store(x, cell(turned_, p, b_.CreateAdd(column, integer(k))));
+          store(x, cell(transposedQueries_, p, b_.CreateAdd(column, integer(k))));
         }
       });
     });
@@ -158,8 +158,8 @@ class ManyQueries : public AttentionParts {
     Value* stride = nullptr;
     Value* keys = widened(1, from, count, form_.headSize, stride);
     emitProducts(keys, stride, count);
-    for (const auto& [access, room] : turnedScores_) {
-      turnScores(access, room, from, count);
+    for (const auto& [access, room] : transposedScores_) {
+      transposeScores(access, room, from, count);
     }
     std::vector<Value*> before, tops;
     for (unsigned v = 0; v < vectors_; ++v) {
@@ -206,7 +206,8 @@ class ManyQueries : public AttentionParts {
     return wide_;
   }
 
-  // scores_[key][query] = sum of keys[key][p] * turned_[p][query]. Behind the last key it is repeated.
+  // scores_[key][query] = sum of keys[key][p] * transposedQueries_[p][query]. After the last key it is
+  // repeated.
   void emitProducts(Value* keys, Value* stride, Value* count) {
     loop(integer(0), count, rows_, [&](Value* key) {
       Value* rest = b_.CreateSub(count, key);
@@ -232,8 +233,8 @@ class ManyQueries : public AttentionParts {
       left.push_back(at(keys, b_.CreateMul(b_.CreateAdd(key, least(integer(r), last)), stride)));
     }
     const std::vector<Value*> sums =
-        multiply(std::vector<Value*>(rows * vectors_, number(0, lanes_)), integer(form_.headSize), turned_,
-                 [&](Value* p, unsigned r) { return load(1, at(left[r], p)); });
+        multiply(std::vector<Value*>(rows * vectors_, number(0, lanes_)), integer(form_.headSize),
+                 transposedQueries_, [&](Value* p, unsigned r) { return load(1, at(left[r], p)); });
     for (unsigned r = 0; r < rows; ++r) {
       for (unsigned v = 0; v < vectors_; ++v) {
         storeCell(sums[r * vectors_ + v], scores_, b_.CreateAdd(key, integer(r)), v);
@@ -277,7 +278,7 @@ class ManyQueries : public AttentionParts {
   }
 
   // room[key][query] = what the access has for query and key, as floats; true is 1.
-  void turnScores(uint32_t access, Value* room, Value* from, Value* count) {
+  void transposeScores(uint32_t access, Value* room, Value* from, Value* count) {
     const Access& source = accesses_[access];
     auto* type = memoryType(b_, source.elem, 1);
     const auto floatsAt = [&](Value* address, unsigned lanes, Value* mask) {
@@ -337,8 +338,8 @@ class ManyQueries : public AttentionParts {
       Value* one = loadFloats(source.elem, 1, base);
       return b_.CreateVectorSplat(lanes_, one);
     }
-    if (kernel_.accesses[access].turned) {
-      Value* x = loadCell(turnedScores_.at(access), key, v);
+    if (kernel_.accesses[access].transposed) {
+      Value* x = loadCell(transposedScores_.at(access), key, v);
       return source.elem == Elem::kBool ? b_.CreateFCmpUNE(x, number(0, lanes_)) : x;
     }
     Value* rows = b_.CreateMul(queryNumbers(v), b_.CreateVectorSplat(lanes_, source.row));
@@ -420,11 +421,11 @@ class ManyQueries : public AttentionParts {
   const unsigned side_;  // elements that are turned at once, each way
   const unsigned most_;  // vectors of queries
   const unsigned rows_;  // of a tile
-  Value* turned_ = nullptr;
+  Value* transposedQueries_ = nullptr;
   Value* sums_ = nullptr;
   Value* scores_ = nullptr;
-  Value* wide_ = nullptr;                    // keys or values of a block as floats
-  std::map<uint32_t, Value*> turnedScores_;  // by access
+  Value* wide_ = nullptr;                        // keys or values of a block as floats
+  std::map<uint32_t, Value*> transposedScores_;  // by access
   std::vector<llvm::AllocaInst*> top_, total_;
   // The present head and queries.
   std::vector<Value*> matrices_;

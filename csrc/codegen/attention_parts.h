@@ -1,4 +1,4 @@
-// Inside codegen only: what both forms of attention (codegen/emit_attention.h) are made of.
+// Inside codegen only: the code that both forms of attention (codegen/emit_attention.h) share.
 //
 // Ownership: values belong to the function under construction. Threads: as the builder's.
 #pragma once

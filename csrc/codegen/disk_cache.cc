@@ -25,7 +25,7 @@ namespace {
 constexpr std::string_view kMagic = "KTKERN01";
 constexpr std::string_view kSuffix = ".kernel";
 constexpr std::string_view kDraftSuffix = ".tmp";
-// A draft that nobody has written to for so long was left behind.
+// A temporary file that has not changed for so long was left behind by a process that died.
 constexpr time_t kDraftSeconds = 600;
 
 uint64_t hashOf(std::string_view text, uint64_t seed = 14695981039346656037ull) {
@@ -214,7 +214,7 @@ std::optional<std::string> DiskCache::read(const std::string& key, bool& bad) co
   if (!folder) {
     return std::nullopt;
   }
-  // What else may stand there - a pipe, a folder, a link - is neither waited for nor followed.
+  // If the name is a pipe, a folder or a link, it is neither waited for nor followed.
   const std::string name = nameOf(key);
   const Descriptor file(openat(folder.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file) {
@@ -248,7 +248,7 @@ void DiskCache::write(const std::string& key, const std::string& object) const {
   std::string head(kMagic);
   put(head, hashOf(body));
   const std::string name = nameOf(key);
-  // Processes in different containers may have one number.
+  // Processes in different containers may have the same process id.
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   const std::string draft =

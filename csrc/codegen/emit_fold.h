@@ -1,4 +1,5 @@
-// Inside codegen only: what the lanes of a vector come to, in halves, so that the order is always the same.
+// Inside codegen only: horizontal reduction of a vector's lanes, in halves, so that the order is always the
+// same.
 //
 // Ownership: none. Threads: as the builder's.
 #pragma once

@@ -10,7 +10,7 @@
 #include "codegen/emit_ops.h"
 #include "codegen/emit_product.h"
 #include "codegen/emit_take.h"
-#include "codegen/emit_turn.h"
+#include "codegen/emit_transpose.h"
 #include "codegen/plan_kernel.h"
 #include "support/check.h"
 
@@ -28,7 +28,7 @@ using passes::KernelAccess;
 using passes::KernelOp;
 using passes::KernelOpKind;
 
-// Columns are narrow reads of long memory, and may have wider vectors.
+// Kernels whose vectors run across rows read narrow columns of long rows, and may have wider vectors.
 unsigned lanesFor(const Kernel& kernel, const Target& target) {
   const bool cheap = std::all_of(kernel.ops.begin(), kernel.ops.end(), [](const KernelOp& op) {
     return op.kind != KernelOpKind::kPoint || passes::coreInfo(op.op).cost == passes::CoreCost::kCheap;
@@ -63,7 +63,7 @@ class Emitter {
     } else {
       walkRows(begin_, end_, [this](Value* row, const std::vector<Value*>& at) -> Value* {
         if (!turned_.empty()) {
-          return emitTurned(at, b_.CreateSub(end_, row));
+          return emitTransposed(at, b_.CreateSub(end_, row));
         }
         if (kernel_.columns) {
           return emitColumns(at.back(), b_.CreateSub(end_, row));
@@ -134,10 +134,12 @@ class Emitter {
         *value = number();
       }
     }
+    KINTSUGI_CHECK(next == kernel_.numberCount(), "the code takes ", next, " numbers, the kernel has ",
+                   kernel_.numberCount());
     for (uint32_t a = 0; a < kernel_.accesses.size(); ++a) {
-      if (kernel_.accesses[a].turned) {
+      if (kernel_.accesses[a].transposed) {
         llvm::AllocaInst* room =
-            b_.CreateAlloca(b_.getFloatTy(), integer(target_.turnedRows * target_.turnedColumns));
+            b_.CreateAlloca(b_.getFloatTy(), integer(target_.transposeRows * target_.transposeColumns));
         room->setAlignment(llvm::Align(64));
         turned_.emplace_back(a, room);
       }
@@ -151,7 +153,7 @@ class Emitter {
     }
   }
 
-  // Tells the caller that a place was looked up that is not there.
+  // Reports an index out of range to the caller.
   void reportOutside() {
     if (outside_ == nullptr) {
       return;
@@ -175,7 +177,7 @@ class Emitter {
     codegen::emitLoop(b_, function_, from, to, step, body);
   }
 
-  // What is made of each element of a product is made while a panel of sums is in the cache.
+  // A matrix product with the operations on its elements, which run while a panel of sums is in the cache.
   void emitProduct() {
     const bool batched = kernel_.product->batched;
     constexpr int64_t kStrip = passes::KernelProduct::kStrip;
@@ -295,22 +297,22 @@ class Emitter {
 
   // A block of rows, fewer where the dimension or the range ends; how many. Loads that lie along the rows'
   // dimension are moved, a part of the rows after the other, so that they lie along the rows.
-  Value* emitTurned(const std::vector<Value*>& at, Value* most) {
+  Value* emitTransposed(const std::vector<Value*>& at, Value* most) {
     Value* count =
         b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateSub(extents_.back(), at.back()), most);
-    count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, count, integer(target_.turnedRows));
+    count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, count, integer(target_.transposeRows));
     const std::vector<Value*> block = row_;
-    loop(integer(0), inner_, target_.turnedColumns, [&](Value* from) {
+    loop(integer(0), inner_, target_.transposeColumns, [&](Value* from) {
       Value* to = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
-                                           b_.CreateAdd(from, integer(target_.turnedColumns)), inner_);
+                                           b_.CreateAdd(from, integer(target_.transposeColumns)), inner_);
       for (const auto& [access, room] : turned_) {
-        emitTurn(b_, function_, target_, {block[access], innerStride_[access], room}, from, to, count);
+        emitTranspose(b_, function_, target_, {block[access], innerStride_[access], room}, from, to, count);
       }
       loop(integer(0), count, 1, [&](Value* r) {
         std::vector<Value*> place = at;
         place.back() = b_.CreateAdd(place.back(), r);
         setRow(place);
-        Value* shift = b_.CreateSub(b_.CreateMul(r, integer(target_.turnedColumns)), from);
+        Value* shift = b_.CreateSub(b_.CreateMul(r, integer(target_.transposeColumns)), from);
         for (const auto& [access, room] : turned_) {
           row_[access] = b_.CreateGEP(b_.getFloatTy(), room, shift);
         }
@@ -410,7 +412,7 @@ class Emitter {
 
   Value* compute(const KernelOp& op, std::vector<Value*> args) {
     const KernelOp& last = kernel_.ops[op.args.back()];
-    // A small float that leaves its type is what it would have been in memory.
+    // A small float is rounded to its type before it is converted, as if it had been stored.
     if (op.op == Core::kCast && passes::isSmallFloat(last.elem) && last.kind == KernelOpKind::kPoint) {
       args[0] = fromMemory(b_, last.elem, toMemory(b_, last.elem, args[0]));
     }
@@ -595,7 +597,7 @@ class Emitter {
     return varying_[at] = compute(op, args);
   }
 
-  // Vectors are read from behind each other where the place is the same all along the row.
+  // Vectors are read from one after the other where the place is the same all along the row.
   Value* emitTake(uint32_t at) {
     const KernelOp& op = kernel_.ops[at];
     const uint32_t index = op.args[1], from = kernel_.ops[op.args[0]].access;
@@ -642,14 +644,14 @@ class Emitter {
       Value* count = b_.CreateTrunc(b_.CreateSub(high, low), b_.getInt32Ty());
       Value* places = b_.CreateVectorSplat(lanes_, from);
       places = inner ? b_.CreateAdd(places, laneNumbers()) : places;
-      // Those before the first are great numbers.
+      // Compared as unsigned numbers, so that a place before the first is out of bounds too.
       Value* inside = b_.CreateICmpULT(places, b_.CreateVectorSplat(lanes_, count));
       mask = mask == nullptr ? inside : b_.CreateAnd(mask, inside);
     }
     return mask;
   }
 
-  // The first element of a vector, whose elements are behind each other.
+  // The first element of a vector, whose elements are one after the other.
   Value* pointer(uint32_t at) {
     const KernelAccess& access = kernel_.accesses[at];
     if (!kernel_.columns) {
@@ -779,6 +781,7 @@ class Emitter {
 
 std::unique_ptr<llvm::Module> emitKernel(llvm::LLVMContext& context, const Kernel& kernel,
                                          const std::string& name, const EmitOptions& options) {
+  kernel.checkForm();
   const TargetScope scope(options.target);  // for what works on single values, and takes no options
   return kernel.attention ? emitAttention(context, kernel, name, options)
                           : Emitter(context, kernel, name, options).run();

@@ -5,7 +5,7 @@
 // access its outer strides and its inner stride, in elements. `begin` and `end`: rows (all outer dimensions
 // counted as one), or elements where there are no outer dimensions and no reductions, or pieces of a product
 // (chunks of rows by strips of columns, strips first). What a row gives does not depend on the range that it
-// is computed in. Behind the strides: for each op the bounds of parts, or step and count of a lookup; of a
+// is computed in. After the strides: for each op the bounds of parts, or step and count of a lookup; of a
 // product k, its strides, chunk and depth; of attention the number of keys and how many heads share them.
 // Where a kernel looks things up, `memory` ends with a byte that it sets to 1 if a place is not there.
 //

@@ -260,7 +260,8 @@ Value* combine(Builder& b, Core op, Value* x, Value* y) {
   return op == Core::kReduceSum ? b.CreateFAdd(x, y) : propagatingNan(b, op == Core::kReduceMax, x, y);
 }
 
-// One bit of the row's number after the other changes places with that of the column's.
+// Transposes a square in registers: in each step one bit of the row's index is exchanged with that of the
+// column's.
 void transposeSquare(Builder& b, std::vector<Value*>& square) {
   const auto size = static_cast<unsigned>(square.size());
   for (unsigned bit = 1; bit < size; bit *= 2) {

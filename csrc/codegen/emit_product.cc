@@ -38,7 +38,7 @@ ProductEmitter::ProductEmitter(Builder& b, llvm::Function* function, const TileS
     return made;
   };
   panel_ = room(integer(passes::KernelProduct::kMostDepth * tile_.columns()));
-  // Tiles are whole: the last one of a chunk has rows that nobody looks at.
+  // Tiles are always complete: the last one of a chunk may compute rows that are not used.
   sums_ = room(b_.CreateMul(b_.CreateAdd(chunk, integer(tile_.rows)), integer(tile_.columns())));
 }
 
@@ -118,8 +118,8 @@ void ProductEmitter::packRows(Value* column, Value* from, Value* length) {
   b_.SetInsertPoint(done);
 }
 
-// A few columns after the other, each read along its memory, line by line. Columns behind the last one are
-// the last one once more; whole groups of those are left as they are, since nobody looks at their sums.
+// A few columns after the other, each read along its memory, line by line. Columns after the last one are
+// copies of the last one; whole groups of those are not filled, since their sums are not used.
 void ProductEmitter::packColumns(Value* column, Value* from, Value* length) {
   const unsigned square = tile_.square;
   Value* squares = b_.CreateAnd(length, integer(-static_cast<int64_t>(square)));
@@ -185,7 +185,7 @@ void ProductEmitter::loadSums(std::vector<Value*>& sums, Value* row, unsigned ro
   }
 }
 
-// Rows [row, row + rows) of the chunk that begins at `first`; of those behind the last, `rest` rows away, the
+// Rows [row, row + rows) of the chunk that begins at `first`; of those after the last, `rest` rows away, the
 // last once more.
 void ProductEmitter::emitTile(unsigned rows, Value* row, Value* first, Value* rest, Value* from,
                               Value* length) {

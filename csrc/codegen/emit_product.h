@@ -46,7 +46,7 @@ class ProductEmitter {
                  llvm::Value* chunk);
 
   // The sums of columns [column, column + tile columns) of rows [first, first + count), into sums(). Those of
-  // columns behind the last are of no meaning.
+  // columns after the last are of no meaning.
   void emitPanel(llvm::Value* first, llvm::Value* count, llvm::Value* column);
   // Another pair of matrices of the same sizes.
   void setMatrices(llvm::Value* left, llvm::Value* right) {

@@ -1,5 +1,5 @@
-// Inside codegen only: where a looked-up element lies (passes::Core::kTake), and a note of places that there
-// are not.
+// Inside codegen only: the address of a gathered element (passes::Core::kTake), and the flag that is set when
+// an index is out of range.
 //
 // Ownership: none. Threads: as the builder's.
 #pragma once

@@ -14,6 +14,7 @@
 #include "codegen/perf_map.h"
 #include "codegen/plan_kernel.h"
 #include "support/check.h"
+#include "support/fault.h"
 
 namespace kintsugi::codegen {
 
@@ -61,7 +62,7 @@ class Cache {
     return kernels_.emplace(name, std::move(entry)).first->second.kernel;
   }
 
-  // Choices have a lock of their own: whoever runs a program does not wait for what is being compiled.
+  // Choices have a lock of their own, so that a running program does not wait for a compilation.
   std::optional<std::string> recall(const std::string& question) {
     const std::string key = "choice " + describe() + "\n" + question;
     std::lock_guard lock(choiceMutex_);
@@ -140,7 +141,7 @@ class Cache {
     uint64_t used = 0;  // when it was asked for last, counted in askings
   };
 
-  // Of the kernels that no plan holds, the half that was asked for longest ago goes. (They stay on disk.)
+  // Evicts the least recently used half of the kernels that no plan holds. (They stay on disk.)
   void dropIdle() {
     std::vector<uint64_t> idle;
     for (const auto& [structure, entry] : kernels_) {
@@ -190,18 +191,15 @@ class Cache {
       bad = true;
     }
     counters_.rejected += bad ? 1 : 0;
-    std::string object;
-    try {
-      llvm::LLVMContext context;
-      object = code.compile(*emitKernel(context, kernel, kSymbol, options), reason);
-    } catch (const InternalError& error) {
-      reason = error.what();
-    }
+    faultPoint("kernel");
+    llvm::LLVMContext context;
+    const std::string object = code.compile(*emitKernel(context, kernel, kSymbol, options), reason);
     if (object.empty()) {
       return nullptr;
     }
     auto loaded = code.load(object, kSymbol, reason);
     if (loaded != nullptr) {
+      KINTSUGI_CHECK(loaded->function != nullptr, "a kernel without its function");
       ++counters_.compiled;
       entry.bytes = object.size();
       counters_.bytes += entry.bytes;
@@ -218,7 +216,7 @@ class Cache {
   uint64_t uses_ = 0;
   size_t limit_ = kMostKernels;
   DiskCache disk_;
-  std::mutex choiceMutex_;                                             // of what follows; taken behind mutex_
+  std::mutex choiceMutex_;                                             // of what follows; taken after mutex_
   std::unordered_map<std::string, std::string> choices_, choiceKeys_;  // by question
   DiskCache choiceDisk_;
 };

@@ -17,8 +17,8 @@ constexpr std::string_view kFormat = "kintsugi-kernel " KINTSUGI_EMITTER_VERSION
 
 std::string textOf(llvm::Error error) { return llvm::toString(std::move(error)); }
 
-// Of LLVM's session, which has locks of its own: a thread drops code while another one forks, and the child
-// must not find them taken.
+// Protects LLVM's session, which has locks of its own: if one thread drops code while another forks, the
+// child must not inherit them locked.
 std::mutex& sessionMutex() {
   static auto* mutex = new std::mutex();
   return *mutex;

@@ -40,11 +40,11 @@ class Planner {
       uniform = true;
       ++stage;
     }
-    // Not read where the part ends: with the part, that is, and not ahead of the loop.
+    // A load under a part must not read outside of the part's bounds, so it is not hoisted out of the loop.
     if (!op.bounds.empty() && kernel_.ops[op.args[0]].kind == KernelOpKind::kLoad) {
       plan_.uniform[op.args[0]] = false;
     }
-    // Nor what is read at other places.
+    // Nor is a load at gathered places.
     if (op.kind == KernelOpKind::kPoint && op.op == passes::Core::kTake) {
       plan_.uniform[op.args[0]] = false;
     }
@@ -91,8 +91,8 @@ void forEachTarget(const Kernel& kernel, const Plan& plan, uint32_t s,
   }
 }
 
-// A wide tile is the usual one where the target prefers it, unless it computes a twentieth more columns for
-// nothing than the tall one does.
+// The wide tile is used where the target prefers it, unless it would waste five percent more columns than the
+// tall one.
 ProductTile tileFor(const Kernel& kernel, const Target& target, bool other) {
   const Target::Products& p = target.products;
   const auto wasted = [&](const ProductTile& tile) {

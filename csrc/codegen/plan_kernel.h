@@ -1,5 +1,5 @@
-// Inside codegen only: what is decided before a kernel is emitted: in which of its loops over a row it
-// computes what (passes/kernel.h says what stages are), and in which tile.
+// Inside codegen only: decisions before a kernel is emitted: which loop over a row computes which operation
+// (passes/kernel.h explains stages), and the shape of the register tile.
 //
 // Plain data, pure functions, no LLVM.
 #pragma once

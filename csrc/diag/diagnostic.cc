@@ -7,9 +7,10 @@ namespace kintsugi::diag {
 namespace {
 
 constexpr CodeInfo kCodes[] = {
-#define X(id, name, severity, message, cure) {Code::id, #id, name, Severity::k##severity, message, cure},
+#define KTG_CODE(id, name, severity, message, cure) \
+  {Code::id, #id, name, Severity::k##severity, message, cure},
 #include "diag/codes.def"
-#undef X
+#undef KTG_CODE
 };
 
 }  // namespace

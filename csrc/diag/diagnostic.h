@@ -25,9 +25,9 @@ namespace kintsugi::diag {
 enum class Severity : std::uint8_t { kError, kBreak, kWarning, kInfo };
 
 enum class Code : std::uint16_t {
-#define X(id, name, severity, message, cure) id,
+#define KTG_CODE(id, name, severity, message, cure) id,
 #include "diag/codes.def"
-#undef X
+#undef KTG_CODE
 };
 
 struct CodeInfo {

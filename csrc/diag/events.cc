@@ -13,9 +13,9 @@ namespace kintsugi::diag::events {
 namespace {
 
 constexpr std::string_view kNames[] = {
-#define X(id, name) name,
+#define KTG_EVENT(id, name) name,
 #include "diag/events.def"
-#undef X
+#undef KTG_EVENT
 };
 
 // One writer (its thread), one reader (whoever holds the registry's lock).

@@ -22,9 +22,9 @@
 namespace kintsugi::diag::events {
 
 enum class Kind : std::uint8_t {
-#define X(id, name) k##id,
+#define KTG_EVENT(id, name) k##id,
 #include "diag/events.def"
-#undef X
+#undef KTG_EVENT
 };
 std::string_view kindName(Kind kind);
 std::size_t kindCount();

@@ -1,8 +1,8 @@
-// CompiledFunction: calls by turns along the traces and in eager mode, while it is in doubt whether traces
-// pay.
+// CompiledFunction: alternates calls between traces and eager mode, while it is not known which is faster.
 //
-// Some programs are faster in eager mode: what they do is another thing in each call, or is Python's work and
-// not torch's. support/payoff.h decides from the times of the program's own calls; nothing is computed twice.
+// Some programs are faster in eager mode: they take another path in each call, or most of their work is
+// Python's and not torch's. support/payoff.h decides by timing the program's own calls; nothing is computed
+// twice.
 #include "diag/events.h"
 #include "diag/log.h"
 #include "driver/compiled_function.h"
@@ -18,17 +18,18 @@ std::string microseconds(uint64_t ns) { return std::to_string((ns + 500) / 1000)
 
 }  // namespace
 
-// Where breaks are errors, backends want their graphs or native code is waited for, calls keep to the traces.
+// May calls run in eager mode because that is faster? Not where breaks are errors, where a backend is to get
+// its graphs, or where native code is waited for.
 bool CompiledFunction::countsCost() const {
   const bool keeps = options_.fullgraph || options_.backend || options_.native.sync;
   return settings().eagerWhenFaster && !keeps;
 }
 
-void CompiledFunction::doubt(uint64_t weight) {
-  if (countsCost()) payoff_.doubt(weight);
+void CompiledFunction::addEvidence(uint64_t weight) {
+  if (countsCost()) payoff_.addEvidence(weight);
 }
 
-// A call that no trace fits, while recordings have taken more than their share of the time.
+// Runs a call that no trace fits in eager mode, since the recording budget is used up, and times it.
 PyObject* CompiledFunction::callPlain(const pyapi::Arguments& args) {
   const uint64_t start = diag::events::nowNs();
   PyObject* result = eagerBecause("recordings have taken their share of the time", args);
@@ -49,7 +50,7 @@ bool CompiledFunction::isIdle(runtime::CompiledTrace& trace) {
   return trace.idle && ++trace.idleCalls % kLook != 0;
 }
 
-bool CompiledFunction::isRipening() const {
+bool CompiledFunction::isNativePending() const {
   NativeCounts native;
   for (const auto& trace : cache_.traces()) countNative(*trace, native);
   return native.segments > native.ready + native.refused;
@@ -62,20 +63,20 @@ PyObject* CompiledFunction::callCompared(const pyapi::Arguments& args) {
   const auto go = [&] {
     return way == Payoff::Way::kEager ? eagerBecause("it takes less time", args) : callCompiled(args);
   };
-  if (payoff_.isRest()) return go();
+  if (payoff_.isUntimed()) return go();
   const uint64_t recordings = recordings_;
   comparing_ = true;
   const uint64_t start = diag::events::nowNs();
   PyObject* result = go();
   const uint64_t ns = diag::events::nowNs() - start;
   comparing_ = false;
-  if (payoff_.ran(way, ns, {.recorded = recordings_ != recordings, .ripening = isRipening()})) {
-    noteLeftToEager();
+  if (payoff_.ran(way, ns, {.recorded = recordings_ != recordings, .nativePending = isNativePending()})) {
+    logPrefersEager();
   }
   return result;
 }
 
-void CompiledFunction::noteLeftToEager() {
+void CompiledFunction::logPrefersEager() {
   if (!log::enabled(log::Channel::kPerf)) return;
   const diag::Diagnostic what(diag::Code::KTG0114,
                               {microseconds(payoff_.eagerTime()), microseconds(payoff_.traceTime())},

@@ -26,7 +26,7 @@
 #include "pyapi/types.h"
 #include "runtime/guard_explain.h"
 #include "runtime/run_events.h"
-#include "support/check.h"
+#include "support/contain.h"
 #include "support/fault.h"
 #include "torchapi/run_memory.h"
 
@@ -63,8 +63,9 @@ class ArgumentBuffer {
   std::vector<PyObject*> heap_;
 };
 
-// A text, or the length of a container, is a value of the next trace when it was another one so often: it is
-// known in a trace of its own otherwise, which suits the few names and lengths that most programs have.
+// After so many different values of a text or of a container's length, the next trace takes it as a value.
+// Before, each value is pinned in a trace of its own, which suits the few names and lengths that most
+// programs have.
 constexpr uint32_t kManyValues = 5;
 constexpr size_t kMostRecompiles = 1000;  // reports that are kept
 
@@ -76,7 +77,7 @@ std::string stackText(const std::vector<diag::SourceLoc>& frames) {
   return out;
 }
 
-// Of whoever calls the compiled callable.
+// The stack of the compiled callable's caller.
 std::string callers() { return stackText(capture::runningFrames()); }
 
 std::string describeTrace(const ir::Trace& trace) {
@@ -97,8 +98,8 @@ std::string listEffects(const runtime::CompiledTrace& trace) {
   return out.empty() ? " none" : out;
 }
 
-// Steps that are not looked into: calls that are made again in every run. Where one waits for other
-// processes, the time of a call says nothing: these have their own ways, slow or fast.
+// Has the trace opaque steps, which run in every call? Not counted if one of them waits for other processes
+// (a collective): the time of such a call says nothing about the trace.
 bool hasSteps(const recording::Recording& recording) {
   const ir::Trace& trace = recording.document.trace;
   bool steps = false;
@@ -172,7 +173,8 @@ void CompiledFunction::findEntry() {
   code_ = pyapi::newRef(PyFunction_Check(callable) ? PyFunction_GET_CODE(callable) : nullptr);
 }
 
-// The program may give a function other code, an object another class and a class another __call__.
+// Does a call run another function than when it was last examined? The program may have assigned `__code__`,
+// `__class__` or a class's `__call__`.
 bool CompiledFunction::entryIsNew() {
   if (code_.get() != nullptr && PyFunction_GET_CODE(function_.get()) != code_.get()) return true;
   if (type_.get() == nullptr) return false;
@@ -219,7 +221,7 @@ PyObject* CompiledFunction::call(PyObject* const* data, size_t nargsf, PyObject*
   if (self_) args = {buffer.with(self_.get(), data, args.total()), args.positional() + 1, kwnames};
   if (stanceIsSet() && stance().kind == StanceKind::kForceEager) [[unlikely]]
     return callEager(args);
-  // Inside a recording the frames themselves are wanted.
+  // While a caller is being recorded, this function runs as plain frames, which are recorded too.
   if (eager_ || quarantined_ || disabledDepth > 0 || isRecording()) {
     const bool strict = options_.fullgraph || errorOnGraphBreak();
     if (eager_ && strict && disabledDepth == 0 && !isRecording() && !breaks_.empty()) {
@@ -231,7 +233,7 @@ PyObject* CompiledFunction::call(PyObject* const* data, size_t nargsf, PyObject*
   }
   if (pyapi::isTracing(tstate)) [[unlikely]]
     return callTraced(args);
-  if (stanceIsSet() && stance().hasBackend && !standsIn_) [[unlikely]] {
+  if (stanceIsSet() && stance().hasBackend && !isStanceVariant_) [[unlikely]] {
     const auto instead = withBackendOfStance();
     return instead->call(data, nargsf, kwnames);
   }
@@ -243,7 +245,14 @@ PyObject* CompiledFunction::callCompiled(const pyapi::Arguments& args) {
     return callObserved(args);
   {
     runtime::SlotBuffer slots;
-    if (auto trace = cache_.lookup(args, slots, checkedGuards())) {
+    std::shared_ptr<runtime::CompiledTrace> trace;
+    const bool looked = succeeds([&] {
+      faultPoint("look-up");
+      trace = cache_.lookup(args, slots, checkedGuards());
+    });
+    if (!looked) [[unlikely]]
+      return callEager(args);
+    if (trace) {
       if (isIdle(*trace)) [[unlikely]]
         return eagerBecause(kNothingToCompile, args);
       if (pyapi::recursionLeft(PyThreadState_Get()) >= trace->recording().recursion) [[likely]]
@@ -256,14 +265,45 @@ PyObject* CompiledFunction::callCompiled(const pyapi::Arguments& args) {
 
 PyObject* CompiledFunction::runTrace(runtime::CompiledTrace& trace, const pyapi::Arguments& args,
                                      runtime::SlotBuffer& slots) {
-  try {
-    return trace.replay().run(trace, args, slots.data(), this, slots.aside);
-  } catch (const std::exception& error) {
-    trace.dead = true;
-    addBreak(diag::Diagnostic(diag::Code::KTG0000, {error.what()}));
-    if (!PyErr_Occurred()) PyErr_Format(PyExc_RuntimeError, "kintsugi: KTG0000 %s", error.what());
-    return nullptr;
+  PyObject* result = nullptr;
+  bool repeatable = false;
+  const auto failure = contain([&] {
+    result = trace.replay().run(trace, args, slots.data(), this, slots.bypassRunners, &repeatable);
+  });
+  return failure ? failedRun(trace, args, failure->text, repeatable) : result;
+}
+
+// A check of ours has failed in a run. If the run has had no visible effect, the call is made in eager mode.
+// Otherwise a second run would repeat effects that the program has once, so the call raises.
+PyObject* CompiledFunction::failedRun(runtime::CompiledTrace& trace, const pyapi::Arguments& args,
+                                      const std::string& text, bool repeatable) {
+  trace.dead = true;
+  addBreak(diag::Diagnostic(diag::Code::KTG0000, {text}));
+  if (repeatable) {
+    PyErr_Clear();
+    return callEager(args);
   }
+  if (!PyErr_Occurred()) PyErr_Format(PyExc_RuntimeError, "kintsugi: KTG0000 %s", text.c_str());
+  return nullptr;
+}
+
+bool CompiledFunction::abandon(const std::string& failure) {
+  PyErr_Clear();
+  addBreak(diag::Diagnostic(diag::Code::KTG0000, {failure}));
+  cache_.clear();
+  eager_ = true;
+  return false;
+}
+
+// The breaks of calls, and the failed checks of the thread that compiles.
+const std::vector<diag::Diagnostic>& CompiledFunction::breaks() {
+  std::vector<std::string> texts;
+  for (const auto& trace : cache_.traces()) collectFailures(*trace, texts);
+  for (std::string& text : texts) {
+    diag::Diagnostic found(diag::Code::KTG0000, {std::move(text)}, entryPlace());
+    if (!alreadyThere(breaks_, found)) keepBreak(found);
+  }
+  return breaks_;
 }
 
 PyObject* CompiledFunction::recordCall(const pyapi::Arguments& args) {
@@ -285,8 +325,12 @@ PyObject* CompiledFunction::recordCall(const pyapi::Arguments& args) {
   const uint64_t evictions = cache_.stats().evictions;
   const size_t opaqueCodes = opaqueCodes_.size();
   ++recordings_;
-  doubt(Payoff::kRecorded);
-  learn(args);
+  addEvidence(Payoff::kRecorded);
+  const bool learned = succeeds([&] {
+    faultPoint("learn");
+    learn(args);
+  });
+  if (!learned) return callEager(args);
   RecordedCall recorded = record(recorderOptions(), function_.get(), args);
   if (log::enabled(log::Channel::kPerf)) {
     log::emit(log::Channel::kPerf, entryPlace().format() + " was recorded in " +
@@ -303,7 +347,7 @@ PyObject* CompiledFunction::recordCall(const pyapi::Arguments& args) {
       [&](capture::CaptureResult& capture) { return install(std::move(capture.recording), args); });
   const uint64_t end = diag::events::nowNs();
   budget_.recorded(end, end - start);
-  // Recording costs several calls' time. One that came to nothing, or whose trace took the place of another,
+  // Recording costs several calls' time. One that failed, or whose trace took the place of another,
   // makes the next one wait.
   useless || cache_.stats().evictions > evictions ? backoff_.failed() : backoff_.succeeded();
   return result;
@@ -315,27 +359,31 @@ PyObject* CompiledFunction::conclude(RecordedCall recorded,
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   capture::CaptureResult& capture = *recorded.capture;
-  openAttributes_.addAll(capture.written);
-  if (capture.refused) {
-    addBreak(*capture.refused);
-  } else if (capture.failure) {
-    addBreaks(capture.recording.breaks);
-    // An exception of the program's own is no failure of the recording.
-    if (recorded.result != nullptr || capture.failure->code != diag::Code::KTG0111) {
-      failed(capture);
-    } else if (type != nullptr && log::enabled(log::Channel::kTrace)) {
-      const char* name = pyapi::typeName(reinterpret_cast<PyTypeObject*>(type));
-      log::emit(log::Channel::kTrace,
-                "[TRACE --- " + diag::Diagnostic(diag::Code::KTG0111, {name}, entryPlace()).format() + "]");
+  // The call has been made; a failure from here on must not change its result.
+  succeeds([&] {
+    faultPoint("conclude");
+    openAttributes_.addAll(capture.written);
+    if (capture.refused) {
+      addBreak(*capture.refused);
+    } else if (capture.failure) {
+      addBreaks(capture.recording.breaks);
+      // An exception of the program's own is no failure of the recording.
+      if (recorded.result != nullptr || capture.failure->code != diag::Code::KTG0111) {
+        failed(capture);
+      } else if (type != nullptr && log::enabled(log::Channel::kTrace)) {
+        const char* name = pyapi::typeName(reinterpret_cast<PyTypeObject*>(type));
+        log::emit(log::Channel::kTrace,
+                  "[TRACE --- " + diag::Diagnostic(diag::Code::KTG0111, {name}, entryPlace()).format() + "]");
+      }
+    } else if (recorded.result != nullptr && !keep(capture)) {
+      pyapi::steal(std::exchange(recorded.result, nullptr));
+      PyErr_Fetch(&type, &value, &traceback);
     }
-  } else if (recorded.result != nullptr && !keep(capture)) {
-    Py_CLEAR(recorded.result);
-    PyErr_Fetch(&type, &value, &traceback);
-  }
+  });
   const std::optional<diag::Diagnostic> refused = std::move(capture.refused);
   recorded.capture.reset();
   PyErr_Restore(type, value, traceback);
-  return insist(refused, recorded.result);
+  return raiseSwallowedBreak(refused, recorded.result);
 }
 
 capture::RecorderOptions CompiledFunction::recorderOptions() const {
@@ -355,10 +403,12 @@ capture::RecorderOptions CompiledFunction::recorderOptions() const {
   return options;
 }
 
-// The program has swallowed the error that it got at a break: it gets it again, instead of its result.
-PyObject* CompiledFunction::insist(const std::optional<diag::Diagnostic>& refused, PyObject* result) {
+// Under fullgraph, a break raises inside the program. If the program has caught that error, it is raised
+// again here, instead of returning a result.
+PyObject* CompiledFunction::raiseSwallowedBreak(const std::optional<diag::Diagnostic>& refused,
+                                                PyObject* result) {
   if (!refused || result == nullptr) return result;
-  Py_DECREF(result);
+  pyapi::steal(result);
   if (refused->code == diag::Code::KTG0111) {  // see Breaks::raiseAssertion()
     PyErr_SetString(PyExc_AssertionError, refused->args[0].c_str());
     return nullptr;
@@ -367,7 +417,7 @@ PyObject* CompiledFunction::insist(const std::optional<diag::Diagnostic>& refuse
   return nullptr;
 }
 
-// Frames of a traced or profiled program belong to its tracer, those that a trace stands for, too.
+// Under sys.settrace or sys.setprofile the tracer has to see every frame, so the call runs in eager mode.
 PyObject* CompiledFunction::callTraced(const pyapi::Arguments& args) {
   if (log::enabled(log::Channel::kGraphBreaks)) {
     log::emit(
@@ -377,7 +427,8 @@ PyObject* CompiledFunction::callTraced(const pyapi::Arguments& args) {
   return eagerBecause("sys.settrace or sys.setprofile is on", args);
 }
 
-// Why did no trace fit? Numbers that vary become inputs of the next trace; the rest is for the report.
+// Finds out why no trace fits. Numbers and sizes that differ become inputs of the next trace; the rest is for
+// the report of recompilations.
 void CompiledFunction::learn(const pyapi::Arguments& args) {
   auto traces = cache_.traces();
   if (traces.empty()) return;
@@ -402,15 +453,15 @@ void CompiledFunction::learn(const pyapi::Arguments& args) {
   }
 }
 
-// A text or a length was another one than a trace takes it for. Has that been so often enough? Counted once
-// for each recording, of however many traces it is said.
-bool CompiledFunction::countOther(uint64_t source) {
-  Others& others = otherLengths_[source];
-  if (std::exchange(others.recording, recordings_) == recordings_) return false;
-  return ++others.times == kManyValues;
+// A text or a length differs from what a trace has pinned. True: it has done so often enough to become a
+// value. Counted once per recording, even if several traces say so.
+bool CompiledFunction::countValueChange(uint64_t source) {
+  ValueChanges& changes = valueChanges_[source];
+  if (std::exchange(changes.recording, recordings_) == recordings_) return false;
+  return ++changes.times == kManyValues;
 }
 
-// The next recording takes for values what differs only in a size or a number.
+// Marks sizes and numbers that differ, so that the next recording takes them as values.
 void CompiledFunction::noteVariations(const runtime::CompiledTrace& trace,
                                       const runtime::GuardFailure& failure) {
   const recording::Recording& recording = trace.recording();
@@ -420,7 +471,7 @@ void CompiledFunction::noteVariations(const runtime::CompiledTrace& trace,
   for (const runtime::Variation& variation : failure.variations) {
     const guard::Guard& g = recording.document.guards.guards[variation.guard];
     const uint64_t hash = recording.sourceHashes[g.source];
-    if (variation.patient && !countOther(hash)) continue;
+    if (variation.patient && !countValueChange(hash)) continue;
     const bool fresh = variation.dims == 0
                            ? dynamicSources_.insert(hash).second
                            : (variation.dims &
@@ -434,13 +485,13 @@ void CompiledFunction::noteVariations(const runtime::CompiledTrace& trace,
   }
 }
 
-// What was left open could not be followed: texts and lengths are known in each trace again, for good. False:
-// nothing was.
+// A recording with texts and lengths as values has failed: they are pinned again from now on. False: there
+// were none.
 bool CompiledFunction::closeLengths() {
   size_t closed = 0;
-  for (auto& [hash, others] : otherLengths_) {
-    if (others.times >= kManyValues) closed += dynamicSources_.erase(hash);
-    others.times = kManyValues;  // which it has passed when it is seen again
+  for (auto& [hash, changes] : valueChanges_) {
+    if (changes.times >= kManyValues) closed += dynamicSources_.erase(hash);
+    changes.times = kManyValues;  // which it has passed when it is seen again
   }
   return closed != 0;
 }
@@ -459,7 +510,7 @@ void CompiledFunction::addBreak(diag::Diagnostic diagnostic) {
   logBreak(diagnostic, 1);
 }
 
-// Those of one recording: what is said several times (in a loop) is one line.
+// Adds the breaks of one recording. Equal ones (of a loop) become one line of the log with a count.
 void CompiledFunction::addBreaks(const std::vector<diag::Diagnostic>& breaks) {
   const bool logged = log::enabled(log::Channel::kGraphBreaks);
   std::vector<std::pair<diag::Diagnostic, size_t>> lines;
@@ -477,7 +528,7 @@ void CompiledFunction::addBreaks(const std::vector<diag::Diagnostic>& breaks) {
 }
 
 void CompiledFunction::keepBreak(diag::Diagnostic& diagnostic) {
-  // What has no place of its own happened to the whole callable.
+  // A break without a place concerns the whole callable.
   if (!diagnostic.location.known() && PyFunction_Check(function_.get())) diagnostic.location = entryPlace();
   if (!alreadyThere(breaks_, diagnostic)) breaks_.push_back(diagnostic);
   emitBreak(diagnostic);
@@ -490,8 +541,8 @@ void CompiledFunction::logBreak(const diag::Diagnostic& diagnostic, size_t times
                 (settings().verbose ? callers() + stackText(diagnostic.stack) : ""));
 }
 
-// A first call often makes something ready for the others: hooks are installed, modules made. The changes
-// that could not be tracked then say nothing of the next call.
+// A first call often initializes something: it installs hooks, imports modules. If its changes could not be
+// tracked, that says nothing about the next call.
 bool CompiledFunction::isFirstTry(const diag::Diagnostic& failure) const {
   return failure.code == diag::Code::KTG0303 && failures_ == 1 && cache_.traces().empty();
 }
@@ -538,8 +589,8 @@ std::string CompiledFunction::titleOf(const ir::Trace& trace) const {
 
 // False: the backend's exception, or the guard filter's, is pending.
 bool CompiledFunction::install(recording::Recording recording, const pyapi::Arguments& args) {
-  addBreaks(recording.breaks);
-  try {
+  bool kept = true;  // false: an exception is pending
+  const auto failure = contain([&] {
     faultPoint("install");
     describeConstants(recording, function_.get());
     if (options_.place.known()) {
@@ -548,21 +599,20 @@ bool CompiledFunction::install(recording::Recording recording, const pyapi::Argu
           std::tie(options_.place.file, options_.place.line, options_.place.function);
     }
     runTracePasses(recording.document, 0, tracePasses(recording));
-    if (options_.guardFilter && !filterGuards(recording, options_.guardFilter.get(), args)) return false;
+    kept = !options_.guardFilter || filterGuards(recording, options_.guardFilter.get(), args);
+    if (!kept) return;
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
     if (options_.native.enabled) attachNative(*trace, options_.native);
-    if (options_.backend && !attachBackend(*trace, options_.backend.get(), &args, options_.name))
-      return false;
-    keepTrace(std::move(trace), "");
-  } catch (const std::exception& error) {
-    noteFailure(diag::Diagnostic(diag::Code::KTG0000, {error.what()}), nullptr);
-  }
-  return true;
+    kept = !options_.backend || attachBackend(*trace, options_.backend.get(), &args, options_.name);
+    if (kept) keepTrace(std::move(trace), "");
+  });
+  if (failure) noteFailure(diag::Diagnostic(diag::Code::KTG0000, {failure->text}), nullptr);
+  return kept;
 }
 
 void CompiledFunction::keepTrace(std::shared_ptr<runtime::CompiledTrace> trace, const char* origin) {
   cache_.setLimit(options_.hasRecompileLimit ? options_.recompileLimit : settings().recompileLimit);
-  if (!noteIdle(*trace) && hasSteps(trace->recording())) doubt(Payoff::kSteps);
+  if (!noteIdle(*trace) && hasSteps(trace->recording())) addEvidence(Payoff::kSteps);
   logTrace(*trace, std::to_string(cache_.stats().traces + 1) + origin);
   for (auto& old : cache_.insert(std::move(trace))) noteEviction(*old);
 }
@@ -586,7 +636,7 @@ void CompiledFunction::reset() {
   recompiles_.clear();
   dynamicSources_.clear();
   dynamicSizes_.clear();
-  otherLengths_.clear();
+  valueChanges_.clear();
   openAttributes_.clear();
   opaqueCodes_.clear();
   opaqueCodeRefs_.clear();
@@ -598,7 +648,7 @@ void CompiledFunction::reset() {
   seenFirst_.forget();
   differentiating_ = {};
   package_.reset();
-  for (const Forced& one : std::exchange(forced_, {})) one.function->reset();
+  for (const StanceVariant& one : std::exchange(stanceVariants_, {})) one.function->reset();
   examine();
 }
 
@@ -610,7 +660,7 @@ int CompiledFunction::traverse(visitproc visit, void* arg) {
   Py_VISIT(options_.backend.get());
   Py_VISIT(options_.guardFilter.get());
   Py_VISIT(package_.get());
-  for (const Forced& one : forced_) {
+  for (const StanceVariant& one : stanceVariants_) {
     Py_VISIT(one.backend.get());
     if (const int stop = one.function->traverse(visit, arg)) return stop;
   }

@@ -1,8 +1,9 @@
 // A compiled callable: looks a call up in its trace cache, replays it, or records it.
 //
-// Ownership: the Python object `kintsugi._C.Compiled` owns it; it owns the function and the traces. Threads:
-// any number may call it; the GIL is needed. Invalidation: traces go by eviction, reset() and when an object
-// that they need has died.
+// Ownership: the Python object `kintsugi._C.Compiled` owns it; it owns the function and the traces. Calls
+// return a new reference, or null with an exception pending; fn() and entry() are borrowed. Threads: any
+// number may call it; the GIL is needed. Invalidation: a trace is dropped by eviction, by reset(), and when
+// an object that it needs has died.
 #pragma once
 
 #include <functional>
@@ -23,6 +24,7 @@
 #include "runtime/trace_cache.h"
 #include "support/allowance.h"
 #include "support/backoff.h"
+#include "support/contain.h"
 #include "support/payoff.h"
 #include "support/recording_budget.h"
 
@@ -88,35 +90,33 @@ class CompiledFunction final : private runtime::ExitHandler {
  public:
   CompiledFunction(PyObject* fn, FunctionOptions options);
 
-  // The vectorcall. Returns a new reference or null with an exception pending.
+  // The vectorcall.
   PyObject* call(PyObject* const* args, size_t nargsf, PyObject* kwnames);
 
   PyObject* fn() const { return fn_.get(); }
   bool hasBackend() const { return static_cast<bool>(options_.backend); }
   PyObject* entry() const { return function_.get(); }  // what a call of it runs
   runtime::TraceCache& cache() { return cache_; }
-  const std::vector<diag::Diagnostic>& breaks() const { return breaks_; }
+  const std::vector<diag::Diagnostic>& breaks();
   const std::vector<Recompile>& recompiles() const { return recompiles_; }
   // Calls run in eager mode, whatever they are given.
   bool disabled() const { return eager_; }
   // Calls run in eager mode for now, because they took less time there.
-  bool isLeftToEager() const { return payoff_.isLeftToEager(); }
+  bool prefersEager() const { return payoff_.prefersEager(); }
   void reset();
-  // What is asked before a call is recorded: called with the tuple of its positional arguments and the dict
-  // of the others, it gives traces of another process to adopt(), and returns whether it is to be asked
-  // again. Null: nobody is. See packaged_calls.cc.
+  // Called before a call is recorded, with its positional arguments and the dict of the others: it gives
+  // traces of another process to adopt(), and returns whether to ask again. See packaged_calls.cc.
   void setPackage(pyapi::Ref<> package) { package_ = std::move(package); }
-  // Installs a trace that a package holds (package_data.h), with its side traces. Empty: it is there; else
-  // why it can't be.
+  // Installs a trace of a package (package_data.h), with its side traces. Empty, or why it can't be.
   std::string adopt(PyObject* data);
-  // Says in the log that a trace of the package at `path` is not used.
+  // Logs that a trace of the package at `path` is not used.
   void noteUnused(const std::string& path, const std::string& reason);
-  // Is this call to run twice and be compared? One in settings().audit, or in options.audit.
+  // Is this call to be audited? One in settings().audit, or in options.audit.
   bool auditDue();
   size_t auditInterval() const { return options_.audit != 0 ? options_.audit : settings().audit; }
-  // A trace was found to be wrong: all calls are eager until reset().
+  // A trace was wrong: all calls are eager until reset().
   void quarantine(const std::string& difference);
-  // For the cycle collector. A call that runs a trace holds this function, and so all that the trace holds.
+  // For the cycle collector. A running call holds this function, and so what its trace holds.
   int traverse(visitproc visit, void* arg);
 
  private:
@@ -133,27 +133,27 @@ class CompiledFunction final : private runtime::ExitHandler {
   void noteDifferentiating(const runtime::CompiledTrace& trace, const runtime::GuardFailure& failure);
   PyObject* callCompiled(const pyapi::Arguments& args);
   PyObject* runTrace(runtime::CompiledTrace& trace, const pyapi::Arguments& args, runtime::SlotBuffer& slots);
+  PyObject* failedRun(runtime::CompiledTrace& trace, const pyapi::Arguments& args, const std::string& text,
+                      bool repeatable);
   // While the event stream is on (observed_call.cc)
   PyObject* callObserved(const pyapi::Arguments& args);
   PyObject* recordObserved(const pyapi::Arguments& args);
   PyObject* eagerBecause(const char* why, const pyapi::Arguments& args);
-  // No tensor operation was recorded: there is nothing to compile, and CPython runs the calls. One in some
-  // keeps to the trace, which finds other paths.
+  // No tensor operation was recorded: CPython runs the calls, but some, by which other paths are found.
   bool noteIdle(runtime::CompiledTrace& trace);
   static bool isIdle(runtime::CompiledTrace& trace);
   diag::SourceLoc entryPlace() const;
   // While it is in doubt whether traces pay (compared_call.cc)
   PyObject* callCompared(const pyapi::Arguments& args);
-  void doubt(uint64_t weight);
+  void addEvidence(uint64_t weight);
   bool countsCost() const;
   PyObject* callPlain(const pyapi::Arguments& args);
-  bool isRipening() const;
-  void noteLeftToEager();
+  bool isNativePending() const;
+  void logPrefersEager();
   PyObject* recordCall(const pyapi::Arguments& args);
   capture::RecorderOptions recorderOptions() const;
-  PyObject* insist(const std::optional<diag::Diagnostic>& refused, PyObject* result);
-  // What a recorded call came to: the breaks are listed, and `failed` or `keep` is called (false: an
-  // exception is pending). Gives back the call's result.
+  PyObject* raiseSwallowedBreak(const std::optional<diag::Diagnostic>& refused, PyObject* result);
+  // After a recorded call: lists the breaks and calls `failed` or `keep` (false: an exception is pending).
   PyObject* conclude(RecordedCall recorded, const std::function<void(capture::CaptureResult&)>& failed,
                      const std::function<bool(capture::CaptureResult&)>& keep);
   TracePasses tracePasses(const recording::Recording& recording) const {
@@ -173,9 +173,16 @@ class CompiledFunction final : private runtime::ExitHandler {
   void linkSide(runtime::ExitContext& context, recording::Recording recording);
   void trimSides(const runtime::CompiledTrace& keep);
   void noteFailure(const diag::Diagnostic& diagnostic, PyObject* code);
+  // Runs a part of a call. False: a check has failed; KTG0000 is noted, and calls are eager from now on.
+  template <typename Body>
+  bool succeeds(Body&& body) {
+    const auto failure = contain(body);
+    return !failure || abandon(failure->text);
+  }
+  bool abandon(const std::string& failure);
   void learn(const pyapi::Arguments& args);
   void noteVariations(const runtime::CompiledTrace& trace, const runtime::GuardFailure& failure);
-  bool countOther(uint64_t source);
+  bool countValueChange(uint64_t source);
   bool closeLengths();
   PyObject* callTraced(const pyapi::Arguments& args);
   void examine();
@@ -188,8 +195,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   void logBreak(const diag::Diagnostic& diagnostic, size_t times);
   bool isFirstTry(const diag::Diagnostic& failure) const;
 
-  // A recording costs several times what the call does, and one for each path would cost more than it brings
-  // where paths hardly ever come again (an adaptive solver).
+  // A recording costs several calls; one for each path would not pay where paths hardly ever come again.
   static constexpr uint64_t kSidePrice = 8, kSidesAtOnce = 16;
   static constexpr size_t kSidesPerGuard = 8;
 
@@ -205,14 +211,14 @@ class CompiledFunction final : private runtime::ExitHandler {
   std::vector<Recompile> recompiles_;
   std::unordered_set<uint64_t> dynamicSources_;  // path hashes of numbers, texts and lengths that vary
   std::unordered_map<uint64_t, uint64_t> dynamicSizes_;  // of tensors: dimensions as bits
-  // Of a text or a length: how often it was another one than a trace takes it for, and when that was last.
-  struct Others {
+  // How often a text or a length was not what a trace takes it for, and in which recording that was last.
+  struct ValueChanges {
     uint32_t times = 0;
     uint64_t recording = 0;
   };
   uint64_t recordings_ = 0;
-  std::unordered_map<uint64_t, Others> otherLengths_;  // path hashes of texts and lists that were different
-  capture::OpenAttributes openAttributes_;             // of classes
+  std::unordered_map<uint64_t, ValueChanges> valueChanges_;  // by path hash
+  capture::OpenAttributes openAttributes_;                   // of classes
   std::unordered_set<PyObject*> opaqueCodes_;
   std::vector<pyapi::Ref<>> opaqueCodeRefs_;
   size_t failures_ = 0;
@@ -226,17 +232,17 @@ class CompiledFunction final : private runtime::ExitHandler {
   bool eager_ = false;       // can't be recorded at all
   bool quarantined_ = false;
   SeenArguments seenFirst_;  // of the call that ran in eager mode before anything was compiled
-  runtime::Differentiating differentiating_;  // guards that have told calls apart
-  // What stands in for this callable under stances with a backend of their own.
-  struct Forced {
+  runtime::Differentiating differentiating_;  // guards that have distinguished calls
+  // The same callable under a stance with another backend.
+  struct StanceVariant {
     bool native;
     pyapi::Ref<> backend;
     std::shared_ptr<CompiledFunction> function;
   };
-  std::vector<Forced> forced_;
+  std::vector<StanceVariant> stanceVariants_;
   pyapi::Ref<> package_;                           // see setPackage()
   const pyapi::Arguments* packagedFor_ = nullptr;  // of the call that adopt() is for
-  bool standsIn_ = false;                          // it is one of these
+  bool isStanceVariant_ = false;                   // it is one of these
   bool recorded_ = false;                          // a recording has begun since recordObserved() asked
 };
 

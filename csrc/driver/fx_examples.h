@@ -1,5 +1,5 @@
-// What a backend is shown of the inputs of segments that are compiled before they run, and the state that
-// these will run in.
+// Example inputs for FX backends: tensors that look like the inputs of a segment that is compiled before its
+// first run, and the global state (grad mode, autocast) that it will run in.
 //
 // Ownership: an Examples borrows the recording and the objects. Threads: GIL. Invalidation: none, as it lives
 // while a trace is installed.
@@ -16,7 +16,7 @@
 
 namespace kintsugi::driver {
 
-// The state in which instruction `end` runs, as far as a trace tells.
+// The state in which instruction `end` runs, as far as a trace says.
 struct StateAt {
   bool known = true;  // autocast and the like are as they were at entry
   bool gradMode = true;

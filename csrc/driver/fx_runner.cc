@@ -21,7 +21,7 @@ using torchapi::ValueKind;
 
 namespace {
 
-// Errors of backends, as against those of the program that they run.
+// The class of a backend's own errors, as opposed to those of the program that it runs. Borrowed.
 PyObject* backendError() {
   static constinit pyapi::Lazy<PyObject*> typeSlot;
   PyObject* type = typeSlot.get([] {
@@ -35,7 +35,7 @@ PyObject* backendError() {
   return type != nullptr ? type : PyExc_SystemError;
 }
 
-// Are tensors what they were taken for before they were there?
+// Do the inputs of a run look like the examples that the graph was compiled with?
 bool areLike(PyObject* examples, std::span<PyObject* const> inputs) {
   for (size_t k = 0; k < inputs.size(); ++k) {
     PyObject* example = PyList_GET_ITEM(examples, static_cast<Py_ssize_t>(k));
@@ -54,7 +54,7 @@ bool areLike(PyObject* examples, std::span<PyObject* const> inputs) {
   return true;
 }
 
-// Are these the tensors of a run, and not those of a tracer that looks at the graph?
+// Are these real tensors, and not fake ones of a tracer that runs the graph?
 bool areReal(std::span<PyObject* const> objects) {
   return !torchapi::hasModes() && std::all_of(objects.begin(), objects.end(), [](PyObject* object) {
     return !torchapi::isTensor(object) ||
@@ -62,7 +62,7 @@ bool areReal(std::span<PyObject* const> objects) {
   });
 }
 
-// What a graph calls at a stop: a builtin function whose `self` holds one of these.
+// The state of the builtin function that a graph calls at a stop; its `self` is a capsule with one of these.
 struct StopHandle {
   static constexpr const char* kName = "kintsugi.stop";
   std::weak_ptr<FxRunner> runner;
@@ -162,7 +162,7 @@ runtime::SegmentRunner::Status FxRunner::run(std::span<const Value> inputs, std:
       return Status::kFailed;
     }
   }
-  // What is left at a guard in most runs costs more than it brings.
+  // A graph that is left at a guard in most runs is not run any longer.
   if (++runs_ > kMeasuredRuns && left_ * 2 > runs_) {
     return Status::kDeclined;
   }

@@ -14,6 +14,8 @@
 #include "runtime/guard_explain.h"
 #include "runtime/replay_program.h"
 #include "runtime/trace_cache.h"
+#include "support/check.h"
+#include "support/fault.h"
 #include "torchapi/global_state.h"
 #include "torchapi/op_effects.h"
 
@@ -223,6 +225,7 @@ uint32_t runTracePasses(guard::Document& document, uint32_t start, TracePasses w
 }
 
 pyapi::Ref<> describeSegments(const runtime::CompiledTrace& trace) {
+  faultPoint("described");
   guard::Document document = trace.recording().document;
   if (ir::findSegments(document.trace).empty()) {
     runTracePasses(document, trace.recording().start, {.segments = true});
@@ -279,6 +282,8 @@ bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi
     }
     trace.replay().setRunner(runner++, std::move(made));
   }
+  KINTSUGI_CHECK(runner == trace.replay().code().segments.size(), runner, " runners for ",
+                 trace.replay().code().segments.size(), " segments");
   return true;
 }
 

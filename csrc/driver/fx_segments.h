@@ -18,7 +18,7 @@ namespace kintsugi::driver {
 passes::OperatorTraits operatorTraits(std::string_view name);
 
 // What every recording goes through before it is made a CompiledTrace: the passes over traces, by a
-// PassManager, which verifies the document before and behind each where verification is on.
+// PassManager, which verifies the document before and after each where verification is on.
 struct TracePasses {
   bool segments = false;  // cut into segments, from instruction `start` on
   bool native = false;    // ... for native code

@@ -42,6 +42,41 @@ passes::PlanStep stepOf(const PlanDescription& described, size_t at) {
   return step;
 }
 
+void checkSlot(const NativePlan& plan, uint32_t slot, const char* what) {
+  KINTSUGI_CHECK(slot < plan.slotCount, what, " slot ", slot, " of ", plan.slotCount);
+}
+
+void checkKernel(const NativePlan& plan, const runtime::NativeKernel& kernel) {
+  KINTSUGI_CHECK(kernel.function != nullptr, "a kernel without code");
+  for (const runtime::NativeMemory& memory : kernel.memory) checkSlot(plan, memory.slot, "a kernel works in");
+  for (const NativeMade& made : kernel.made) checkSlot(plan, made.slot, "a kernel makes");
+  for (const runtime::NativePatch& patch : kernel.patches) {
+    KINTSUGI_CHECK(patch.at < kernel.numbers.size() && patch.from < plan.sizeCount, "number ", patch.at,
+                   " varies with size ", patch.from, " of ", plan.sizeCount);
+  }
+}
+
+// How many there are of what steps of a kind run.
+size_t countOf(const NativePlan& plan, NativeStepKind kind, size_t scalars) {
+  switch (kind) {
+    case NativeStepKind::kKernel:
+      return plan.kernels.size();
+    case NativeStepKind::kCall:
+      return plan.calls.size();
+    case NativeStepKind::kView:
+      return plan.views.size();
+    case NativeStepKind::kProduct:
+      return plan.products.size();
+    case NativeStepKind::kNumber:
+      return plan.values.size();
+    case NativeStepKind::kRead:
+      return plan.reads.size();
+    case NativeStepKind::kScalar:
+      return scalars;
+  }
+  KINTSUGI_UNREACHABLE("a step of kind ", static_cast<int>(kind));
+}
+
 }  // namespace
 
 void checkSegment(const ir::Trace& segment, std::string_view when) {
@@ -51,6 +86,29 @@ void checkSegment(const ir::Trace& segment, std::string_view when) {
   const std::vector<ir::Problem> problems = ir::verify(segment, ir::VerifierMode::kSegment);
   KINTSUGI_CHECK(problems.empty(), "a segment is not valid ", when, ":\n", ir::formatProblems(problems),
                  ir::print(segment));
+}
+
+void checkSlots(const NativePlan& plan, size_t inputCount, size_t scalars) {
+  KINTSUGI_CHECK(inputCount <= plan.slotCount, inputCount, " inputs in ", plan.slotCount, " slots");
+  for (const uint32_t slot : plan.outputs) {
+    if (slot != ir::kNone) checkSlot(plan, slot, "an output is in");
+  }
+  for (const uint32_t slot : plan.drops) checkSlot(plan, slot, "a step drops");
+  for (const uint32_t slot : plan.steadySlots) checkSlot(plan, slot, "a frame keeps");
+  for (const NativePlan::Written& written : plan.written) {
+    KINTSUGI_CHECK(written.slot < inputCount, "slot ", written.slot, " is written to and no input");
+  }
+  for (const runtime::NativeKernel& kernel : plan.kernels) checkKernel(plan, kernel);
+  for (const runtime::NativeView& view : plan.views) {
+    checkSlot(plan, view.from, "a view is of");
+    checkSlot(plan, view.to, "a view is in");
+  }
+  for (const runtime::NativePlanStep& step : plan.steps) {
+    KINTSUGI_CHECK(step.firstDrop + size_t{step.dropCount} <= plan.drops.size(), "a step drops ",
+                   step.firstDrop, " and ", step.dropCount, " more of ", plan.drops.size());
+    KINTSUGI_CHECK(step.index < countOf(plan, step.kind, scalars), "a step runs ", step.index, " of ",
+                   countOf(plan, step.kind, scalars));
+  }
 }
 
 void checkPlan(const PlanDescription& described, const std::function<std::string()>& graph) {

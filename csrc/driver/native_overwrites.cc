@@ -44,7 +44,7 @@ std::vector<uint32_t> overwritable(const Kernel& kernel, const passes::KernelSto
   }
   const std::vector<bool> sources = sourcesOf(kernel, store.op);
   const auto isFine = [&](const KernelAccess& access, uint32_t at) {
-    const bool same = !access.store && access.offset == 0 && access.elem == to.elem && !access.turned &&
+    const bool same = !access.store && access.offset == 0 && access.elem == to.elem && !access.transposed &&
                       access.repeat == 1 && access.strides == to.strides;
     for (size_t op = 0; same && op < kernel.ops.size(); ++op) {
       const KernelOp& load = kernel.ops[op];

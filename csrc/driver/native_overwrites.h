@@ -1,5 +1,5 @@
-// Kernels that write to memory of what they read last: which loads of a kernel may be of the memory that it
-// stores to, and in which steps of a plan they are.
+// Kernels that overwrite a dying operand: which loads of a kernel may alias the memory that it stores to, and
+// in which steps of a plan that happens.
 //
 // Pure functions; any thread, no GIL.
 #pragma once

@@ -13,7 +13,7 @@ namespace {
 using runtime::NativePlan;
 using runtime::NativeStepKind;
 
-// Which step looks last at the memory that a slot's tensor has, through views or not.
+// By slot: the last step that uses the memory of the slot's tensor, directly or through views.
 std::vector<size_t> lastLooks(const NativePlan& plan, const std::vector<std::vector<uint32_t>>& usedBy,
                               const std::vector<std::pair<uint32_t, uint32_t>>& aliases) {
   size_t slots = 0;
@@ -64,8 +64,9 @@ std::span<runtime::NativeMade> madeAt(NativePlan& plan, size_t step) {
 
 }  // namespace
 
-// Memory that does not leave the segment is kept for later runs. Tensors of one layout share a place where
-// one is looked at last before the other is made; should anybody look longer, the run makes a new one.
+// Assigns places: memory that does not leave the segment is kept for later runs. Two tensors of one layout
+// share a place if the last use of one comes before the other is made. If something still refers to the
+// tensor when its place is needed, the run allocates a new one.
 void keepPlaces(NativePlan& plan, const std::vector<std::vector<uint32_t>>& usedBy,
                 const std::vector<std::pair<uint32_t, uint32_t>>& aliases, bool all) {
   struct Place {

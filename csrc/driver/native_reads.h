@@ -1,5 +1,5 @@
-// Numbers in a plan (runtime/native_plan.h): which a load of its own reads, and what those that kernels take
-// have to be within.
+// Numbers in a plan (runtime/native_plan.h): which of them a load reads from a tensor, and the range that
+// each number used by a kernel has to be in.
 #pragma once
 
 #include <optional>

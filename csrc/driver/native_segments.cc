@@ -30,6 +30,8 @@
 #include "runtime/replay_program.h"
 #include "runtime/training_runner.h"
 #include "support/check.h"
+#include "support/contain.h"
+#include "support/fault.h"
 #include "support/target.h"
 #include "torchapi/eager_traits.h"
 #include "torchapi/products.h"
@@ -45,10 +47,10 @@ constexpr uint32_t kTurns = 4;
 constexpr uint32_t kManyTurns = 16;
 constexpr uint32_t kTrials = 8;  // of each way to compile it
 
-// Its memory holds its elements as they are.
+// Does the tensor's memory hold its elements as they are (no conjugate or negative bit)?
 bool isPlain(const ir::TensorDesc& info) { return info.plain && !info.isConj && !info.isNeg; }
 
-// What the thread compiles.
+// A segment that the compiler thread compiles.
 class Compilable {
  public:
   explicit Compilable(NativeSegmentInfo info) : info_(std::move(info)) {}
@@ -56,7 +58,7 @@ class Compilable {
   void compile();
   // Is it to be compiled before its first run?
   virtual bool isKnown() const { return true; }
-  // Whoever runs it first compiles it, instead of the thread.
+  // The first run compiles it, instead of the thread.
   void compileAtRun() { atRun_ = true; }
 
  protected:
@@ -64,9 +66,15 @@ class Compilable {
   virtual bool make(const NativeSegmentInfo& info, NativeSummary& summary, std::string& reason) = 0;
   virtual void giveUp() = 0;
   void enqueue(std::weak_ptr<Compilable> self);
+  // A check of ours has failed when the code was made or run: it is kept for failureText(), and logged.
+  void noteFailure(const std::string& text);
+  std::string failureText() const {
+    std::lock_guard lock(failing_);
+    return failure_;
+  }
   NativeSegmentInfo& info() { return info_; }
   const NativeSegmentInfo& info() const { return info_; }
-  void reportLost(uint64_t native, uint64_t replay) const;
+  void reportReplayIsFaster(uint64_t native, uint64_t replay) const;
   void reportChoice(const std::string& text) const;
 
  private:
@@ -77,9 +85,12 @@ class Compilable {
   NativeSegmentInfo info_;
   std::atomic<bool> queued_{false};
   bool atRun_ = false;
+  mutable std::mutex failing_;  // of failure_
+  std::string failure_;
 };
 
-// Does a segment write to tensors, and take some that nothing is known of? Both decide where it writes.
+// Does a segment write to tensors and have inputs of unknown layout? Then the first run's inputs decide where
+// it writes.
 bool writesToUnknown(const NativeSegmentInfo& info) {
   const ir::Trace& segment = info.segment;
   const bool writes = std::any_of(segment.code.begin(), segment.code.end(), [&](const ir::Instruction& ins) {
@@ -90,8 +101,8 @@ bool writesToUnknown(const NativeSegmentInfo& info) {
          });
 }
 
-// What the inputs of a run are is what is expected of those of later runs.
-void takeOver(std::span<const torchapi::Value> inputs, NativeSegmentInfo& info) {
+// Takes the layouts of a run's inputs for those of later runs.
+void adoptInputs(std::span<const torchapi::Value> inputs, NativeSegmentInfo& info) {
   std::vector<ir::ValueId> values;
   ir::collectValues(info.segment, info.segment.operandsOf(info.segment.code.front()), values);
   for (size_t k = 0; k < inputs.size() && k < values.size(); ++k) {
@@ -118,8 +129,16 @@ class Segment : public Runner, public Compilable, public std::enable_shared_from
   using Compilable::Compilable;
 
  protected:
-  void wanted() override { enqueue(this->weak_from_this()); }
-  void lost(uint64_t native, uint64_t replay) override { reportLost(native, replay); }
+  void codeNeeded() override { enqueue(this->weak_from_this()); }
+  void replayIsFaster(uint64_t native, uint64_t replay) override { reportReplayIsFaster(native, replay); }
+  void failed(const std::string& text) override {
+    noteFailure(text);
+    this->refuse();
+  }
+  std::string failure() const override {
+    const std::string text = failureText();
+    return text.empty() ? Runner::failure() : text;
+  }
   void giveUp() override { this->refuse(); }
 };
 
@@ -129,10 +148,10 @@ class NativeSegment final : public Segment<runtime::NativeRunner> {
   bool isKnown() const override { return !writesToUnknown(info()); }
 
  protected:
-  void meet(std::span<const torchapi::Value> inputs) override {
-    std::lock_guard lock(meeting_);
-    if (!std::exchange(met_, true) && !isKnown()) {
-      takeOver(inputs, info());
+  void observeInputs(std::span<const torchapi::Value> inputs) override {
+    std::lock_guard lock(observing_);
+    if (!std::exchange(observed_, true) && !isKnown()) {
+      adoptInputs(inputs, info());
     }
   }
 
@@ -147,7 +166,7 @@ class NativeSegment final : public Segment<runtime::NativeRunner> {
     return true;
   }
 
-  void chose(size_t plan, std::span<const uint64_t> nanoseconds) override {
+  void planChosen(size_t plan, std::span<const uint64_t> nanoseconds) override {
     codegen::rememberChoice(question_, std::string(variants_[plan]->name));
     std::string text = std::string(variants_[plan]->name) + " is the fastest:";
     for (size_t k = 0; k < nanoseconds.size(); ++k) {
@@ -158,7 +177,7 @@ class NativeSegment final : public Segment<runtime::NativeRunner> {
   }
 
  private:
-  // One that has been found the fastest before, or all that make a difference.
+  // Compiles the variant that was the fastest in an earlier process, or all that differ for this segment.
   void tryVariants(const NativeSegmentInfo& info, std::unique_ptr<const runtime::NativePlan> usual,
                    const NativeSummary& summary) {
     const int64_t threads = torchapi::threadCount();
@@ -190,8 +209,8 @@ class NativeSegment final : public Segment<runtime::NativeRunner> {
     }
   }
 
-  std::mutex meeting_;
-  bool met_ = false;
+  std::mutex observing_;
+  bool observed_ = false;
   std::string question_;  // what the choice is remembered by
   std::vector<const NativeVariant*> variants_;
 };
@@ -224,8 +243,8 @@ class Compiler {
     }
     queue_.push_back(std::move(segment));
     if (thread_ == nullptr) {
-      // What the thread would find out about torch is found out here and now: a child that is forked while
-      // the thread does would wait for it for ever.
+      // Lazy statics about torch are initialized here, not on the thread: a child that is forked while the
+      // thread initializes one would wait for it forever.
       torchapi::hasFloatProducts();
       torchapi::geluKeepsSign();
       thread_ = new std::thread([this] { work(); });
@@ -271,7 +290,7 @@ class Compiler {
   void afterFork(bool child) {
     codegen::afterFork();
     if (child) {
-      // The thread is not there, and those who waited for it neither; their state is left behind.
+      // A forked child has neither the thread nor those who waited for it; their state is leaked.
       thread_ = nullptr;
       changed_ = new std::condition_variable();
       if (busy_) {
@@ -330,7 +349,8 @@ void Compilable::enqueue(std::weak_ptr<Compilable> self) {
   }
 }
 
-// Derivatives of forward mode go along with tensors, where only autograd sees them.
+// Forward-mode derivatives are attached to tensors, where only autograd sees them: such segments are
+// replayed.
 bool mayBeCode(const ir::Trace& segment, std::string& reason) {
   const bool dual = std::any_of(segment.code.begin(), segment.code.end(), [&](const ir::Instruction& ins) {
     return ins.op == ir::Op::kAten && ops::has(segment.opNames[ins.opName], ops::Trait::kForwardMode);
@@ -348,14 +368,14 @@ void Compilable::compile() {
   NativeSummary summary;
   std::string reason;
   bool made = false;
-  try {
+  const auto failure = contain([&] {
+    faultPoint("native code");
     made = mayBeCode(info_.segment, reason) && make(info_, summary, reason);
-  } catch (const InternalError& error) {
-    reason = error.what();
-    log::emit(log::Channel::kGraphBreaks,
-              diag::Diagnostic(diag::Code::KTG0000, {error.what()}, place()).format());
-  } catch (const std::exception& error) {
-    reason = error.what();
+  });
+  if (failure) {
+    made = false;
+    reason = failure->isCheck ? "a check of Kintsugi's own failed" : failure->text;
+    if (failure->isCheck) noteFailure(failure->text);
   }
   if (made) {
     reason.clear();
@@ -366,7 +386,8 @@ void Compilable::compile() {
   report(summary, reason, start, before);
 }
 
-// To the log and the event stream. `refusal`: why replay keeps the segment; empty: it does not.
+// Reports a compilation to the log and the event stream. `refusal`: why replay keeps the segment; empty: it
+// does not.
 void Compilable::report(const NativeSummary& summary, const std::string& refusal, uint64_t startNs,
                         const codegen::CacheCounters& before) const {
   namespace events = diag::events;
@@ -407,7 +428,16 @@ void Compilable::report(const NativeSummary& summary, const std::string& refusal
   }
 }
 
-void Compilable::reportLost(uint64_t native, uint64_t replay) const {
+void Compilable::noteFailure(const std::string& text) {
+  {
+    std::lock_guard lock(failing_);
+    failure_ = text;
+  }
+  if (log::enabled(log::Channel::kGraphBreaks))
+    log::emit(log::Channel::kGraphBreaks, diag::Diagnostic(diag::Code::KTG0000, {text}, place()).format());
+}
+
+void Compilable::reportReplayIsFaster(uint64_t native, uint64_t replay) const {
   if (log::enabled(log::Channel::kPerf)) {
     const std::string reason = "replay takes " + std::to_string(replay / 1000) + " us, native code " +
                                std::to_string(native / 1000) + " us";
@@ -421,8 +451,9 @@ void Compilable::reportChoice(const std::string& text) const {
   }
 }
 
-// What guards inside a trace say of values whose metadata their instructions do not tell. Taken for granted
-// wherever the value is used: each run of native code checks what it is given and what calls return.
+// The types of values, with metadata from guards inside the trace where the instructions have none. It is
+// assumed wherever the value is used, also before its guard: each run of native code checks its inputs and
+// the results of calls anyway.
 std::vector<ir::Type> typesWithGuards(const ir::Trace& trace) {
   std::vector<ir::Type> types = trace.values;
   for (const ir::Instruction& ins : trace.code) {
@@ -496,7 +527,7 @@ void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
     checkSegment(info.segment, "with its writes gathered");
     info.autotune = options.autotune;
     const bool described = describeInputs(info);
-    const bool alone = trace.replay().code().segments[runner].others.empty();
+    const bool alone = trace.replay().code().segments[runner].offGraph.empty();
     if (passes::needsGradients(info.segment)) {
       trace.replay().setRunner(
           runner++, start(std::make_shared<TrainingSegment>(std::move(info)), described, alone, options));
@@ -505,6 +536,8 @@ void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
           runner++, start(std::make_shared<NativeSegment>(std::move(info)), described, alone, options));
     }
   }
+  KINTSUGI_CHECK(runner == trace.replay().code().segments.size(), runner, " runners for ",
+                 trace.replay().code().segments.size(), " segments");
 }
 
 bool waitForNative(double seconds) { return Compiler::instance().wait(seconds); }
@@ -529,6 +562,14 @@ void countNative(runtime::CompiledTrace& trace, NativeCounts& counts) {
     counts.backwards += segment.runner->backwards();
   }
   trace.sides().each([&](uint32_t, const runtime::SideLink& link) { countNative(*link.trace, counts); });
+}
+
+void collectFailures(runtime::CompiledTrace& trace, std::vector<std::string>& texts) {
+  for (const runtime::SegmentCode& segment : trace.replay().code().segments) {
+    std::string text = segment.runner == nullptr ? std::string() : segment.runner->failure();
+    if (!text.empty()) texts.push_back(std::move(text));
+  }
+  trace.sides().each([&](uint32_t, const runtime::SideLink& link) { collectFailures(*link.trace, texts); });
 }
 
 }  // namespace kintsugi::driver

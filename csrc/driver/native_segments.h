@@ -10,6 +10,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "runtime/compiled_trace.h"
 
@@ -46,5 +48,7 @@ struct NativeCounts {
 };
 // Of a trace and its side traces.
 void countNative(runtime::CompiledTrace& trace, NativeCounts& counts);
+// What failed checks have said where code of a trace and its side traces was made or run.
+void collectFailures(runtime::CompiledTrace& trace, std::vector<std::string>& texts);
 
 }  // namespace kintsugi::driver

@@ -14,7 +14,7 @@ namespace {
 using passes::TrainingSegments;
 using runtime::NativePlan;
 
-// What each input of a segment is, as far as the runner's own checks leave it open.
+// The inputs of a segment by their kinds alone: the training runner checks the rest.
 std::vector<NativePlan::Input> inputsOf(const ir::Trace& segment) {
   std::vector<ir::ValueId> values;
   ir::collectValues(segment, segment.operandsOf(segment.code.front()), values);
@@ -41,7 +41,7 @@ std::unique_ptr<NativePlan> build(const ir::Trace& segment, bool callsOnly, bool
   NativeSummary part;
   std::unique_ptr<NativePlan> plan = buildNativePlan(info, part, reason);
   if (plan != nullptr) {
-    // Whoever runs it looks after the grad mode.
+    // The runner takes care of the grad mode.
     plan->gradOutside = plan->gradOn = plan->inputsRequireGrad = false;
     summary.kernels += part.kernels;
     summary.calls += part.calls;

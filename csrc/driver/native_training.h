@@ -1,4 +1,4 @@
-// The native plans of a segment that autograd follows: forward, backward, and what comes behind.
+// The native plans of a segment that autograd follows: forward, backward, and what follows.
 //
 // Pure function of its arguments (and of torch's operators); needs no GIL and may run on any thread.
 #pragma once

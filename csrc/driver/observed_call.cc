@@ -21,7 +21,9 @@ PyObject* CompiledFunction::callObserved(const pyapi::Arguments& args) {
   const uint64_t start = events::nowNs();
   {
     runtime::SlotBuffer slots;
-    if (auto trace = cache_.lookup(args, slots, checkedGuards())) {
+    std::shared_ptr<runtime::CompiledTrace> trace;
+    if (!succeeds([&] { trace = cache_.lookup(args, slots, checkedGuards()); })) return callEager(args);
+    if (trace) {
       if (isIdle(*trace)) return eagerBecause(kNothingToCompile, args);
       if (pyapi::recursionLeft(PyThreadState_Get()) < trace->recording().recursion)
         return eagerBecause("the recursion limit is near", args);

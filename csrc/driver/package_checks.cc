@@ -73,7 +73,7 @@ class Checker {
 
   std::string problem() const {
     if (recording_.consts.size() != trace_.constCount) return "constants are missing";
-    if (recording_.globalStates.empty() || recording_.start > trace_.code.size() ||
+    if (recording_.globalStates.empty() || recording_.start >= trace_.code.size() ||
         recording_.firstBlock >= document_.guards.blockCount)
       return "it has no beginning";
     const auto problems = guard::verify(document_, ir::VerifierMode::kOptimized);
@@ -140,7 +140,7 @@ std::string problemOf(const recording::Recording& recording) { return Checker(re
 
 namespace {
 
-// The instructions before one, without the marks of segments.
+// The instructions before `at`, without the marks of segments.
 std::vector<const ir::Instruction*> before(const ir::Trace& trace, size_t at) {
   std::vector<const ir::Instruction*> out;
   for (size_t i = 0; i < at; ++i) {

@@ -10,7 +10,7 @@
 #include "driver/package_checks.h"
 #include "guard/kinds.h"
 #include "ir/printer.h"
-#include "pyapi/let_go.h"
+#include "pyapi/drop_reference.h"
 #include "pyapi/lru_cache.h"
 #include "pyapi/name_fields.h"
 
@@ -279,7 +279,7 @@ Ref<> packageData(const runtime::CompiledTrace& trace) {
 
 Ref<> packageRoots() {
   Ref<> dict = pyapi::steal(PyDict_New());
-  bool ok = dict && setIn(dict.get(), "let_go", pyapi::newRef(pyapi::letGoFunction())) &&
+  bool ok = dict && setIn(dict.get(), "let_go", pyapi::newRef(pyapi::dropReferenceFunction())) &&
             setIn(dict.get(), "attempt", pyapi::newRef(capture::attemptFunction()));
   for (const auto& [text, descriptor] : pyapi::nameFields()) {
     ok = ok && descriptor != nullptr && setIn(dict.get(), text, pyapi::newRef(descriptor));

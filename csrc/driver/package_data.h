@@ -9,9 +9,9 @@
 //    "bound": text,                      why the trace means nothing to another process; "": it does
 //    "sides": [(guard, dict)]}           its side traces, the same way
 //
-// Idea: everything but `consts` is plain data. How an object is found again in another process, and how it is
-// told that it is the same one, is kintsugi._package_objects' business; what comes back is not believed, but
-// verified: the text by the verifiers, the constants by their kinds (package_checks.h).
+// Idea: everything but `consts` is plain data. kintsugi._package_objects finds the objects again in the other
+// process and decides whether they are the same. Nothing that comes back is trusted: the verifiers check the
+// text, package_checks.h the kinds of constants and the tables beside them.
 //
 // New references, GIL. No state.
 #pragma once

@@ -8,6 +8,8 @@
 #include "driver/package_checks.h"
 #include "driver/package_data.h"
 #include "pyapi/stack_limit.h"
+#include "support/contain.h"
+#include "support/fault.h"
 
 namespace kintsugi::driver {
 
@@ -90,15 +92,20 @@ std::shared_ptr<runtime::CompiledTrace> CompiledFunction::adopted(PyObject* data
 
 std::string CompiledFunction::adopt(PyObject* data) {
   std::string problem;
-  try {
+  const auto failure = contain([&] {
+    faultPoint("package");
     auto trace = adopted(data, problem);
-    if (trace == nullptr) return problem;
+    if (trace == nullptr) return;
+    if (trace->recording().start != 0) {
+      problem = "its trace does not begin at the call";
+      return;
+    }
     keepTrace(std::move(trace), ", from a package");
-  } catch (const std::exception& error) {
-    PyErr_Clear();
-    return error.what();
-  }
-  return {};
+  });
+  if (!failure) return problem;
+  PyErr_Clear();
+  addBreak(diag::Diagnostic(diag::Code::KTG0000, {failure->text}));
+  return "a check of Kintsugi's own failed";
 }
 
 void CompiledFunction::noteUnused(const std::string& path, const std::string& reason) {

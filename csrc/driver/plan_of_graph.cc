@@ -56,7 +56,7 @@ class PlanBuilder {
         numbers_(passes::sizeTable(), *plan_) {}
 
   std::unique_ptr<NativePlan> run(std::string& reason) {
-    giveSlots();
+    assignSlots();
     for (const NodeId id : graph_.inputs) {
       if (id != ir::kNone && graph_.nodes[id].open) {
         numbers_.addTensor(0, graph_.nodes[id], slotOf_[id], dtypeOf(graph_.nodes[id]));
@@ -87,11 +87,12 @@ class PlanBuilder {
     keepPlaces(*plan_, usedBy_, aliases_, info_.keepMemory);
     overwrite(*plan_, overwrites_);
     numbers_.addChecks();
-    if (numbers_.lost()) {
+    if (numbers_.hasUnbound()) {
       reason = "a size is needed that no tensor of the graph tells";
       return nullptr;
     }
     plan_->slotCount = calls_.values.size();
+    checkSlots(*plan_, graph_.inputs.size(), calls_.code.size());
     checkPlan({*plan_, graph_.inputs.size(), flows_, usedBy_, aliases_},
               [this] { return passes::print(graph_, segment_); });
     plan_->trace = std::move(calls_);
@@ -99,8 +100,8 @@ class PlanBuilder {
   }
 
  private:
-  // A slot for each node, the inputs first. What calls return needs neighbouring slots, which come behind.
-  void giveSlots() {
+  // A slot for each node, the inputs first. What calls return needs neighbouring slots, which follow.
+  void assignSlots() {
     calls_.values.assign(graph_.nodes.size() + graph_.inputs.size(), {ir::TypeKind::kTensor, ir::kNone});
     for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
       slotOf_.push_back(static_cast<uint32_t>(graph_.inputs.size() + id));
@@ -108,12 +109,12 @@ class PlanBuilder {
     for (size_t k = 0; k < graph_.inputs.size(); ++k) {
       slotOf_[graph_.inputs[k]] = static_cast<uint32_t>(k);
     }
-    findStandIns();
+    findReshapes();
   }
 
-  // What is computed and then only looked at in another shape has that shape from the start.
-  void findStandIns() {
-    standIn_.assign(graph_.nodes.size(), ir::kNone);
+  // Finds results that are only used through a reshape: they are allocated in that shape from the start.
+  void findReshapes() {
+    reshapedAs_.assign(graph_.nodes.size(), ir::kNone);
     std::vector<bool> direct(graph_.nodes.size(), false);  // its own form is seen
     for (const NodeId id : graph_.outputs) {
       if (id != ir::kNone) {
@@ -136,11 +137,11 @@ class PlanBuilder {
       }
       const NodeId base = view.args[0];
       const Node& made = graph_.nodes[base];
-      if (passes::isCore(made) && !direct[base] && standIn_[base] == ir::kNone && view.offset == 0 &&
+      if (passes::isCore(made) && !direct[base] && reshapedAs_[base] == ir::kNone && view.offset == 0 &&
           view.elem == made.elem && passes::elementCount(view.sizes) == passes::elementCount(made.sizes) &&
           view.strides == passes::contiguousStrides(view.sizes) &&
           made.strides == passes::contiguousStrides(made.sizes)) {
-        standIn_[base] = id;
+        reshapedAs_[base] = id;
         slotOf_[id] = slotOf_[base];
       }
     }
@@ -167,7 +168,7 @@ class PlanBuilder {
             {patches(node.sizes), patches(node.strides)}};
   }
 
-  // `steady`: what it makes is the same in every run, if what it uses is.
+  // `steady`: its results are the same in every run if its operands are.
   void addStep(NativeStepKind kind, size_t index, std::vector<uint32_t> uses, std::vector<uint32_t> makes,
                bool steady = false) {
     plan_->steps.push_back({kind, static_cast<uint32_t>(index)});
@@ -178,7 +179,7 @@ class PlanBuilder {
     flows_.push_back({std::move(uses), std::move(makes)});
   }
 
-  // A slot is what all of the steps make of it that write to its memory.
+  // A slot is constant across runs if every step that writes its memory is.
   void findSteady() {
     steadySlots_.assign(calls_.values.size(), false);
     for (const StepFlow& flow : flows_) {
@@ -203,7 +204,7 @@ class PlanBuilder {
     }
   }
 
-  // A tensor that may be kept between runs: nobody outside sees it, and it is not large.
+  // May the tensor be kept between runs? It must not leave the segment, and not be large.
   bool mayStay(NodeId id) const {
     constexpr int64_t kMostElements = int64_t{1} << 20;
     const Node& node = graph_.nodes[id];
@@ -211,7 +212,8 @@ class PlanBuilder {
            passes::elementCount(node.sizes).hint <= kMostElements;
   }
 
-  // What is the same in every run is computed in the first one: masks, positions, tables of angles.
+  // Moves steps whose results are the same in every run to the front; only the first run makes them.
+  // Examples: masks, positions, tables of angles.
   void putSteadyFirst() {
     findSteady();
     std::vector<runtime::NativePlanStep> steps;
@@ -282,26 +284,28 @@ class PlanBuilder {
       numbers.insert(numbers.end(), {kernel.attention->keys, passes::Size(kernel.attention->group)});
     }
     out.numbers = passes::hintsOf(numbers);
+    KINTSUGI_CHECK(out.numbers.size() == kernel.numberCount(), "a plan gives ", out.numbers.size(),
+                   " numbers to a kernel that takes ", kernel.numberCount());
     out.patches = patches(numbers);
     out.checks = kernel.checks();
     findOverwrites(kernel);
-    giveWork(kernel, out);
+    estimateCost(kernel, out);
     plan_->kernels.push_back(std::move(out));
     addStep(NativeStepKind::kKernel, plan_->kernels.size() - 1, std::move(uses), std::move(makes),
             steady && plan_->kernels.back().patches.empty());
     return true;
   }
 
-  // What a kernel reads last it may write its results to.
+  // Finds operands that die in the kernel, so that it may write its results over them.
   void findOverwrites(const passes::Kernel& kernel) {
     for (const passes::KernelStore& store : kernel.stores) {
       const NodeId made = kernel.accesses[store.access].node;
-      const Node& to = graph_.nodes[standIn_[made] != ir::kNone ? standIn_[made] : made];
+      const Node& to = graph_.nodes[reshapedAs_[made] != ir::kNone ? reshapedAs_[made] : made];
       for (const uint32_t access : overwritable(kernel, store)) {
         const NodeId id = kernel.accesses[access].node;
         const Node& from = graph_.nodes[id];
         const bool own = passes::isCore(from) || (from.kind == NodeKind::kResult && from.fresh);
-        if (own && standIn_[id] == ir::kNone && dtypeOf(from) == dtypeOf(to) && from.sizes == to.sizes &&
+        if (own && reshapedAs_[id] == ir::kNone && dtypeOf(from) == dtypeOf(to) && from.sizes == to.sizes &&
             from.strides == to.strides) {
           overwrites_.push_back({static_cast<uint32_t>(plan_->kernels.size()), slotOf_[made], slotOf_[id]});
         }
@@ -309,15 +313,15 @@ class PlanBuilder {
     }
   }
 
-  // Of a concatenation whoever comes first makes the tensor.
+  // The first step that computes a part of a concatenation allocates its tensor.
   void addMade(NodeId id, std::vector<runtime::NativeMade>& made) {
     if (made_.insert(id).second) {
-      const NodeId form = standIn_[id] != ir::kNone ? standIn_[id] : id;
+      const NodeId form = reshapedAs_[id] != ir::kNone ? reshapedAs_[id] : id;
       made.push_back({slotOf_[id], layoutOf(graph_.nodes[form])});
     }
   }
 
-  static void giveWork(const passes::Kernel& kernel, runtime::NativeKernel& out) {
+  static void estimateCost(const passes::Kernel& kernel, runtime::NativeKernel& out) {
     out.cost = 1;
     for (const passes::KernelOp& op : kernel.ops) {
       const bool costly = op.kind == passes::KernelOpKind::kPoint &&
@@ -423,7 +427,7 @@ class PlanBuilder {
         aliases_.emplace_back(from, to);  // perhaps
       }
     }
-    // Of a tensor that it only takes the type from, it does not matter what is in it; but it has to be there.
+    // An operator that only takes a tensor's type (`zeros_like`) needs the tensor, but not its contents.
     const bool bySample = steady && passes::makesByForm(segment_, segment_.code[at]) && args.size() == 1 &&
                           slots[0] < graph_.inputs.size();
     addStep(NativeStepKind::kCall, plan_->calls.size() - 1, bySample ? std::vector<uint32_t>() : slots,
@@ -458,7 +462,7 @@ class PlanBuilder {
     return call.call != nullptr;
   }
 
-  // The first operand, a tensor that lies as the result does, and is no other operand.
+  // The first operand, if it has the result's layout and is no other operand as well.
   bool mayWrite(uint32_t at, const std::vector<NodeId>& args) const {
     const Instruction& ins = segment_.code[at];
     const ir::Type& type = segment_.values[ins.firstResult];
@@ -475,7 +479,7 @@ class PlanBuilder {
            target.sizes == sizes && target.strides == strides && passes::isDense(sizes, strides);
   }
 
-  // `taped.aten.conv2d.default`, with a leaf for each value that autograd follows behind its results; or
+  // `taped.aten.conv2d.default`, with a leaf for each value that autograd follows after its results; or
   // `taped.gradients` (passes/gradient_graph.h).
   bool makeTaped(runtime::NativeCall& call, uint32_t at, const std::vector<uint32_t>& slots,
                  const std::vector<bool>& used, ir::Liveness& liveness, std::string& reason) {
@@ -609,7 +613,7 @@ class PlanBuilder {
     return {slotOf_[place.base], place.offset * passes::elemSize(graph_.nodes[id].elem)};
   }
 
-  // A result of the last call tells sizes.
+  // A result of the last call binds symbols of sizes.
   void bindResult(NodeId id) {
     runtime::NativeCall& call = plan_->calls.back();
     if (call.binding == ir::kNone) {
@@ -622,7 +626,7 @@ class PlanBuilder {
   void addNumber(NodeId id) {
     for (NodeId r = id + 1; r < graph_.nodes.size(); ++r) {
       if (graph_.nodes[r].kind == NodeKind::kResult && graph_.nodes[r].args[0] == id) {
-        const passes::Size size = passes::settled(graph_.nodes[id].sizes[0]);
+        const passes::Size size = passes::folded(graph_.nodes[id].sizes[0]);
         plan_->values.push_back({slotOf_[r], size.hint, numbers_.indexOf(size)});
         addStep(NativeStepKind::kNumber, plan_->values.size() - 1, {}, {slotOf_[r]});
         return;
@@ -632,7 +636,7 @@ class PlanBuilder {
 
   bool addView(NodeId id, std::string& reason) {
     const Node& node = graph_.nodes[id];
-    if (madeViews_.contains(node.instruction) || standIn_[node.args[0]] == id) {
+    if (madeViews_.contains(node.instruction) || reshapedAs_[node.args[0]] == id) {
       return true;
     }
     if (!escapes_[id] || node.instruction == ir::kNone) {
@@ -656,7 +660,7 @@ class PlanBuilder {
     return makeCall(node.instruction, node.args, used, true, false, reason);
   }
 
-  // A slot is emptied behind the step that uses it last; inputs are borrowed, outputs handed over at the end.
+  // A slot is emptied after the step that uses it last; inputs are borrowed, outputs handed over at the end.
   void findDrops() {
     std::vector<bool> stays(calls_.values.size(), false);
     std::fill(stays.begin(), stays.begin() + static_cast<std::ptrdiff_t>(graph_.inputs.size()), true);
@@ -699,7 +703,7 @@ class PlanBuilder {
   std::unique_ptr<NativePlan> plan_;
   VaryingNumbers numbers_;
   std::vector<uint32_t> slotOf_;               // by node
-  std::vector<NodeId> standIn_;                // by node: the view whose form its tensor has
+  std::vector<NodeId> reshapedAs_;             // by node: the view whose form its tensor has
   std::vector<std::vector<uint32_t>> usedBy_;  // by step: slots
   std::vector<StepFlow> flows_;                // by step
   std::vector<bool> steadySteps_;              // the same in every run

@@ -6,7 +6,7 @@
 #include "pyapi/frame.h"
 #include "pyapi/hook.h"
 #include "pyapi/stack_limit.h"
-#include "support/check.h"
+#include "support/contain.h"
 #include "support/fault.h"
 #include "torchapi/run_memory.h"
 
@@ -21,11 +21,13 @@ bool isGeneratorStart(pyapi::Frame* frame) {
   return pyapi::isGeneratorCode(pyapi::codeOf(frame)) && !pyapi::ownedByGenerator(frame);
 }
 
-// The PEP 523 evaluator while something is recorded.
+// The PEP 523 evaluator while something is recorded. The recorder contains its failures: a C++ exception of
+// ours would leave CPython's frames broken. (No handler and no `noexcept` here: CPython ends daemon threads
+// at exit by unwinding them.)
 PyObject* evalHook(PyThreadState* tstate, pyapi::Frame* frame, int throwing) {
   capture::Recorder* recorder = active;
   if (recorder == nullptr || !recorder->wants(frame)) {
-    // CPython's evaluator would show the frame to whom the generator calls.
+    // A hidden frame: CPython's evaluator would show it to the functions that the generator calls.
     const bool hidden = pyapi::isHidden(pyapi::codeOf(frame)) && pyapi::ownedByGenerator(frame);
     return hidden ? capture::interpretFrame(tstate, frame, throwing != 0, nullptr)
                   : pyapi::evalFrameBelow(tstate, frame, throwing);
@@ -45,7 +47,7 @@ PyObject* evalHook(PyThreadState* tstate, pyapi::Frame* frame, int throwing) {
   return capture::interpretFrame(tstate, frame, throwing != 0, recorder);
 }
 
-// Frames reach the hook only while this lives.
+// Installs the frame hook while it lives.
 class HookScope {
  public:
   HookScope() {
@@ -78,9 +80,9 @@ class RecordingRunner final : public runtime::FrameRunner {
   capture::Recorder& recorder_;
 };
 
-std::unique_ptr<capture::CaptureResult> internalFailure(const std::exception& error) {
+std::unique_ptr<capture::CaptureResult> internalFailure(const CaughtFailure& failure) {
   auto result = std::make_unique<capture::CaptureResult>();
-  result->failure = diag::Diagnostic(diag::Code::KTG0000, {error.what()});
+  result->failure = diag::Diagnostic(diag::Code::KTG0000, {failure.text});
   return result;
 }
 
@@ -90,11 +92,12 @@ template <typename Make, typename Run>
 RecordedCall recordCall(Make&& make, Run&& run) {
   RecordedCall call;
   std::unique_ptr<capture::Recorder> recorder;
-  try {
+  const auto notMade = contain([&] {
     faultPoint("recorder");
     recorder = make();
-  } catch (const std::exception& error) {
-    call.capture = internalFailure(error);
+  });
+  if (notMade) {
+    call.capture = internalFailure(*notMade);
     call.result = run(nullptr);
     return call;
   }
@@ -108,12 +111,11 @@ RecordedCall recordCall(Make&& make, Run&& run) {
   // Freeing what the recorder held may run finalizers: the user's exception must survive them.
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
-  try {
+  const auto unfinished = contain([&] {
     faultPoint("finish");
     call.capture = recorder->finish();
-  } catch (const std::exception& error) {
-    call.capture = internalFailure(error);
-  }
+  });
+  if (unfinished) call.capture = internalFailure(*unfinished);
   recorder.reset();
   PyErr_Restore(type, value, traceback);
   return call;

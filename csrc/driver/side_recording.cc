@@ -2,8 +2,8 @@
 //
 // Policy: the first exit at a guard is recorded; after n recordings at the same guard, 2^n - 1 exits there
 // are let pass, so that a number that is always new costs little. A guard keeps a few side traces and a
-// callable keeps `sideTraceLimit`; past that, the one that was used least recently goes. No value ever
-// condemns a call to run unrecorded for good.
+// callable keeps `sideTraceLimit`; past that, the least recently used one is evicted. No exit is excluded
+// from recording forever.
 #include <utility>
 
 #include "capture/side_start.h"
@@ -18,7 +18,7 @@
 #include "driver/lifecycle_events.h"
 #include "driver/recording.h"
 #include "pyapi/frame.h"
-#include "support/check.h"
+#include "support/contain.h"
 #include "support/fault.h"
 
 namespace kintsugi::driver {
@@ -40,7 +40,7 @@ bool isInSnapshot(const runtime::ExitContext& context, PyObject* code) {
 
 }  // namespace
 
-// Calls since the last exit that ran through on what was recorded.
+// The number of calls since the last exit that ran to their end along traces.
 uint64_t CompiledFunction::completeRuns() {
   const uint64_t before = std::exchange(hitsAtExit_, cache_.stats().hits);
   return hitsAtExit_ > before ? hitsAtExit_ - before - 1 : 0;
@@ -54,7 +54,7 @@ bool CompiledFunction::wants(runtime::CompiledTrace& trace, uint32_t guard) {
   }
   runtime::ExitSite& site = trace.sides().at(guard);
   const uint64_t paid = completeRuns();
-  doubt(Payoff::kExit);
+  addEvidence(Payoff::kExit);
   if (settings().sideTraceLimit == 0 || site.failures >= kMostFailures || site.backoff.passes() ||
       !sides_.allows(paid) || (countsCost() && !budget_.allows(diag::events::nowNs()))) {
     return false;
@@ -72,10 +72,14 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
   ++recordings_;
   sides_.spend();
   const uint64_t begun = diag::events::nowNs();
-  noteVariations(*context.trace, context.failure);
-  if (const auto name = capture::likelyOperator(parent.document.trace, context.guard)) {
-    dynamicSources_.insert(capture::hashOfOperator(*name));
-  }
+  const bool learned = succeeds([&] {
+    faultPoint("side exit");
+    noteVariations(*context.trace, context.failure);
+    if (const auto name = capture::likelyOperator(parent.document.trace, context.guard)) {
+      dynamicSources_.insert(capture::hashOfOperator(*name));
+    }
+  });
+  if (!learned) return runtime::runFrames(std::move(images), false);
   capture::SideStart start{.parent = parent,
                            .guard = context.guard,
                            .state = context.state,
@@ -112,7 +116,7 @@ void CompiledFunction::linkSide(runtime::ExitContext& context, recording::Record
   recording.argCount = parent.argCount;
   recording.kwNames = parent.kwNames.clone();
   if (recording.gradients.rest == 0) recording.gradients = parent.gradients;
-  try {
+  const auto failure = contain([&] {
     faultPoint("side");
     describeConstants(recording, function_.get());
     recording.start = runTracePasses(recording.document, recording.start, tracePasses(recording));
@@ -135,8 +139,9 @@ void CompiledFunction::linkSide(runtime::ExitContext& context, recording::Record
     site.backoff.failed();
     auto gone = context.trace->sides().link(context.guard, std::move(trace), kSidesPerGuard);
     trimSides(*context.trace);
-  } catch (const std::exception& error) {
-    noteFailure(diag::Diagnostic(diag::Code::KTG0000, {error.what()}), nullptr);
+  });
+  if (failure) {
+    noteFailure(diag::Diagnostic(diag::Code::KTG0000, {failure->text}), nullptr);
     ++context.trace->sides().at(context.guard).failures;
   }
 }

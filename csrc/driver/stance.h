@@ -1,5 +1,5 @@
-// What kintsugi.set_stance() has said: whether calls that no trace serves are recorded, run in eager mode or
-// are errors, and whether another backend stands in for all.
+// The stance set by kintsugi.set_stance(): whether a call that no trace fits is recorded, runs in eager mode
+// or is an error, and which backend replaces the callables' own.
 //
 // Process-wide, as in torch. Threads: read and written under the GIL. Ownership: holds the backend.
 #pragma once
@@ -24,7 +24,7 @@ enum class StanceKind : uint8_t {
 
 struct Stance {
   StanceKind kind = StanceKind::kDefault;
-  bool skipsGuards = false;  // only guards that tell traces apart are checked
+  bool skipsGuards = false;  // only guards that distinguish traces are checked
   bool hasBackend = false;   // ... of its own, in place of each callable's
   bool native = false;       // it is ours, with machine code
   pyapi::Ref<> backend;      // called with segments; null: it is ours

@@ -9,7 +9,7 @@ namespace kintsugi::driver {
 // The same callable with the stance's backend instead of its own: traces of its own, kept until reset().
 std::shared_ptr<CompiledFunction> CompiledFunction::withBackendOfStance() {
   const Stance& wanted = stance();
-  for (const Forced& known : forced_) {
+  for (const StanceVariant& known : stanceVariants_) {
     if (known.native == wanted.native && known.backend.get() == wanted.backend.get()) return known.function;
   }
   FunctionOptions options;
@@ -24,8 +24,8 @@ std::shared_ptr<CompiledFunction> CompiledFunction::withBackendOfStance() {
   options.backend = wanted.backend.clone();
   options.native.enabled = wanted.native;
   auto made = std::make_shared<CompiledFunction>(fn_.get(), std::move(options));
-  made->standsIn_ = true;
-  forced_.push_back({wanted.native, wanted.backend.clone(), made});
+  made->isStanceVariant_ = true;
+  stanceVariants_.push_back({wanted.native, wanted.backend.clone(), made});
   return made;
 }
 
@@ -68,7 +68,7 @@ PyObject* CompiledFunction::failOnRecompile(const diag::SourceLoc& place, const 
   return nullptr;
 }
 
-// A guard has told two calls apart: under skip_guard_eval_unsafe it goes on being checked.
+// A guard has distinguished two calls: under skip_guard_eval_unsafe it goes on being checked.
 void CompiledFunction::noteDifferentiating(const runtime::CompiledTrace& trace,
                                            const runtime::GuardFailure& failure) {
   if (failure.guard == ir::kNone) return;

@@ -4,7 +4,7 @@
 #include "driver/operand_objects.h"
 #include "guard/kinds.h"
 #include "ir/printer.h"
-#include "pyapi/let_go.h"
+#include "pyapi/drop_reference.h"
 #include "runtime/run_events.h"
 #include "torchapi/python_constants.h"
 
@@ -135,7 +135,7 @@ class Writer {
     const ir::Operand& callee = trace_.operandsOf(ins)[0];
     if (callee.kind != ir::OperandKind::kConst) return text;
     const PyObject* called = recording_.consts[callee.id].get();
-    if (called == pyapi::letGoFunction()) return "drop";
+    if (called == pyapi::dropReferenceFunction()) return "drop";
     return called == capture::attemptFunction() ? "attempt" : text;
   }
 

@@ -1,4 +1,4 @@
-// A whole trace as Python data, for those who make something else of it than a run: kintsugi.export.
+// A whole trace as Python data, for kintsugi.export, which makes another program of it.
 //
 //   {"file", "line", "function",
 //    "arguments": 2, "keywords": ("scale",),     how many there were in all, and the names of the last
@@ -12,9 +12,9 @@
 //    "snaps": [[(file, line, function, code)]],  the frames of each snapshot, outermost first
 //    "code": [(op, target, operands, results, snap, keywords)]}
 //
-// `op` is as in the trace's text, but "drop" where the program lets an object go (pyapi/let_go.h), and
-// "attempt" where it handles an exception that a call may raise (capture/attempt.h). `target` is the operator
-// of an `aten`; `keywords` are the names of the last operands of a call. Operands are as in
+// `op` is as in the trace's text, but "drop" where the program lets an object go (pyapi/drop_reference.h),
+// and "attempt" where it handles an exception that a call may raise (capture/attempt.h). `target` is the
+// operator of an `aten`; `keywords` are the names of the last operands of a call. Operands are as in
 // driver/operand_objects.h. The dict holds the program's objects. GIL. No state.
 #pragma once
 

@@ -1,6 +1,10 @@
-// What of a segment's plan varies from run to run: sizes, and what is computed of them.
+// The numbers of a native plan that vary from run to run: sizes, and sums of them.
 //
-// Ownership: writes into a plan that lives longer. Threads: as the builder's. No GIL.
+// Example: a graph over f32[s0,8] with a kernel over s0*8 elements. addTensor() makes the plan read s0 from
+// the input when a run starts; indexOf(s0*8) gives the number's index and makes the plan compute it there.
+//
+// Ownership: borrows the table of sizes and writes into the plan, both of which outlive it. Threads: the
+// builder's. No GIL.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +17,8 @@
 
 namespace kintsugi::driver {
 
-// Numbers of the plan that vary: which there are, and when they are known. A symbol is known behind the step
-// that gives the tensor which tells it; what is computed of symbols behind the last of them.
+// A symbol is bound after the step that makes a tensor with that size; a sum is bound after the last of its
+// symbols. Binding 0 is the start of the run, the others come after calls.
 class VaryingNumbers {
  public:
   VaryingNumbers(const passes::SizeTable& table, runtime::NativePlan& plan) : table_(table), plan_(plan) {
@@ -37,9 +41,9 @@ class VaryingNumbers {
     plan_.bindings[at].tensors.push_back(std::move(tensor));
   }
 
-  // kNone: it does not vary. `lost()` afterwards: nobody tells it.
+  // kNone: it does not vary. Call hasUnbound() at the end: no tensor of the plan has some symbol for a size.
   uint32_t indexOf(passes::Size size) {
-    size = passes::settled(size);
+    size = passes::folded(size);
     if (size.fixed()) {
       return ir::kNone;
     }
@@ -57,13 +61,13 @@ class VaryingNumbers {
     return it->second;
   }
 
-  // All that has been required of the sizes. What a tensor that is no longer computed had to be does not
-  // matter, but for what it stood for.
+  // Adds the checks that the sizes have to pass in each run. A check on a symbol that no tensor has any more
+  // is left out, unless it follows from other symbols.
   void addChecks() {
     for (const passes::SizeCheck& check : table_.checks()) {
-      const bool lost = namesLost(check.difference);
-      const passes::SizeSum difference = lost ? table_.reduced(check.difference) : check.difference;
-      if (lost && difference.empty()) {
+      const bool unbound = namesUnbound(check.difference);
+      const passes::SizeSum difference = unbound ? table_.reduced(check.difference) : check.difference;
+      if (unbound && difference.empty()) {
         continue;
       }
       uint32_t binding = 0;
@@ -74,10 +78,10 @@ class VaryingNumbers {
     }
   }
 
-  bool lost() const { return lost_; }
+  bool hasUnbound() const { return unbound_; }
 
  private:
-  struct Told {
+  struct SymbolSource {
     uint32_t index = 0;    // of the number
     uint32_t binding = 0;  // that reads it
   };
@@ -89,21 +93,21 @@ class VaryingNumbers {
       return load;
     }
     load.to = static_cast<uint32_t>(plan_.sizeCount++);
-    told_[table_.symbolOf(size)] = {load.to, at};
+    symbols_[table_.symbolOf(size)] = {load.to, at};
     return load;
   }
 
-  bool namesLost(const passes::SizeSum& sum) const {
+  bool namesUnbound(const passes::SizeSum& sum) const {
     return std::any_of(sum.begin(), sum.end(), [&](const passes::SizeTerm& term) {
       return std::any_of(term.symbols.begin(), term.symbols.end(),
-                         [&](uint32_t symbol) { return !told_.contains(symbol); });
+                         [&](uint32_t symbol) { return !symbols_.contains(symbol); });
     });
   }
 
-  Told symbol(uint32_t symbol) {
-    const auto found = told_.find(symbol);
-    lost_ = lost_ || found == told_.end();
-    return found == told_.end() ? Told() : found->second;
+  SymbolSource symbol(uint32_t symbol) {
+    const auto found = symbols_.find(symbol);
+    unbound_ = unbound_ || found == symbols_.end();
+    return found == symbols_.end() ? SymbolSource() : found->second;
   }
 
   runtime::NativeSum lower(const passes::SizeSum& sum, uint32_t& binding) {
@@ -111,9 +115,9 @@ class VaryingNumbers {
     for (const passes::SizeTerm& term : sum) {
       runtime::NativeSum::Term made{term.factor, {}};
       for (const uint32_t part : term.symbols) {
-        const Told told = symbol(part);
-        made.parts.push_back(told.index);
-        binding = std::max(binding, told.binding);
+        const SymbolSource source = symbol(part);
+        made.parts.push_back(source.index);
+        binding = std::max(binding, source.binding);
       }
       out.terms.push_back(std::move(made));
     }
@@ -122,9 +126,9 @@ class VaryingNumbers {
 
   const passes::SizeTable& table_;
   runtime::NativePlan& plan_;
-  std::unordered_map<uint32_t, Told> told_;  // by symbol
+  std::unordered_map<uint32_t, SymbolSource> symbols_;  // by symbol
   std::map<passes::SizeSum, uint32_t> sums_;
-  bool lost_ = false;
+  bool unbound_ = false;
 };
 
 }  // namespace kintsugi::driver

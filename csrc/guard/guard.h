@@ -43,9 +43,9 @@ namespace kintsugi::guard {
 // clang-format on
 
 enum class GuardKind : uint8_t {
-#define X(name, text, parts) k##name,
-  KINTSUGI_GUARDS(X)
-#undef X
+#define KTG_KIND(name, text, parts) k##name,
+  KINTSUGI_GUARDS(KTG_KIND)
+#undef KTG_KIND
 };
 
 struct Guard {

@@ -9,15 +9,15 @@ namespace kintsugi::guard {
 namespace {
 
 constexpr auto kSourceKinds = std::to_array<KindInfo>({
-#define X(name, text, parts) {text, parts},
-    KINTSUGI_SOURCES(X)
-#undef X
+#define KTG_KIND(name, text, parts) {text, parts},
+    KINTSUGI_SOURCES(KTG_KIND)
+#undef KTG_KIND
 });
 
 constexpr auto kGuardKinds = std::to_array<KindInfo>({
-#define X(name, text, parts) {text, parts},
-    KINTSUGI_GUARDS(X)
-#undef X
+#define KTG_KIND(name, text, parts) {text, parts},
+    KINTSUGI_GUARDS(KTG_KIND)
+#undef KTG_KIND
 });
 
 template <typename Kind, typename Rows>

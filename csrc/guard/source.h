@@ -43,9 +43,9 @@ using BlockId = uint32_t;
 // clang-format on
 
 enum class SourceKind : uint8_t {
-#define X(name, text, parts) k##name,
-  KINTSUGI_SOURCES(X)
-#undef X
+#define KTG_KIND(name, text, parts) k##name,
+  KINTSUGI_SOURCES(KTG_KIND)
+#undef KTG_KIND
 };
 
 struct SourceNode {

@@ -1,4 +1,5 @@
-// Which sources hang on the result of an opaque step: what ir/liveness.h has to know about sources.
+// Which sources are resolved from the result of an opaque step. Liveness (ir/liveness.h) needs it: such a
+// result is used until its sources are resolved.
 //
 // Borrows the table; the result is the caller's. No GIL.
 #pragma once

@@ -1,8 +1,8 @@
-// What the node that stands for a segment in autograd's graph keeps: worked out by passes/split_gradients.h,
-// used by torchapi/grad_node.h.
+// KeptForm: what the autograd node of a compiled segment saves for its backward. passes/split_gradients.h
+// decides it, torchapi/grad_node.h carries it out.
 //
-// Sets of outputs are bits, by the order in which gradients arrive: that of the outputs which autograd
-// follows. Where there are more than 64 of them, each set is all of them.
+// A set of outputs is a 64-bit mask. Bit k is the k-th output that autograd differentiates, which is the
+// order in which gradients arrive. With more than 64 such outputs, every set stands for all of them.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct SegmentPlace {
   enum class From : uint8_t {
     kInput,
     kOutput,  // of the node
-    kOwn,     // made besides: for the backward, or behind the node
+    kOwn,     // made besides: for the backward, or after the node
   };
   From from = From::kOwn;
   uint32_t index = 0;
@@ -59,7 +59,7 @@ struct KeptForm {
   std::vector<Leaf> leaves;
   std::vector<uint64_t> feeds;     // by `gets`: without a gradient of one of these, the input gets none
   std::vector<uint64_t> together;  // by output: those that share what is kept; it is released with them
-  uint64_t held = 0;  // those for whose gradients eager mode keeps any tensor, which it frees behind them
+  uint64_t held = 0;  // those for whose gradients eager mode keeps any tensor, which it frees after them
   std::vector<uint64_t> again;  // by input: the outputs whose gradients depend on its values, in any way
 };
 

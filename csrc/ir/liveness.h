@@ -1,11 +1,14 @@
-// Where each value of a trace is used last, so that whoever runs the trace can drop it there.
+// Liveness: the last use of each value of a trace, so that a run can drop the value there.
 //
-// A use is an operand, an element of a list or a part of a recipe among the operands (nested as deep as it
-// goes), or a slot of the snapshot of an instruction that may exit or raise: the rebuilt frames need it. A
-// source that is an opaque step's result uses it, and so does the guard block that begins at the result to
-// resolve others. What was reached from it is held by itself from then on: a result that was a tuple may go
-// while its items are named. A trace does not know sources: pass SourceRoots (guard::sourceRoots() makes
-// them).
+// A value is used by an instruction that has it among its operands, inside their lists or recipes (at any
+// depth), or in the slots of its snapshot if it may exit or raise, because the rebuilt frames need it. The
+// result of an opaque step is also used by the sources that are resolved from it, and by the guard block that
+// resolves them. These sources hold their own objects afterwards: a result that was a tuple may be dropped
+// while its items are in use. Traces know nothing of sources, so pass them as SourceRoots
+// (guard::sourceRoots() computes them).
+//
+//   %1 = call #0, %0        used last by guard block 1, which resolves $2 = tuple %1 [0]
+//   guard.block 1           %1 is dropped here; $2 is held
 //
 // Linear in the size of the trace: it walks backwards, so the first sight of a state or recipe is its last
 // use. Plain data, owned by the caller, valid until the trace changes. No GIL.

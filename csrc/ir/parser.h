@@ -15,7 +15,7 @@ namespace kintsugi::ir {
 
 diag::Result<Trace> parseTrace(std::string_view text);
 
-// One `trace ... { }`, leaving the cursor behind it; errors are the cursor's. For texts that a trace is a
+// One `trace ... { }`, leaving the cursor after it; errors are the cursor's. For texts that a trace is a
 // part of.
 Trace readTrace(Cursor& cursor);
 

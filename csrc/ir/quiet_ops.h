@@ -1,5 +1,5 @@
-// Operators that draw random numbers or write to their arguments unless one of the arguments says that they
-// don't.
+// Quiet calls: calls of operators that draw random numbers or write to their arguments in general, but not
+// with these arguments.
 //
 // Ownership: none. Threads: any. Invalidation: none. Example: `aten.dropout.default %0, 0.1, false` is quiet.
 #pragma once

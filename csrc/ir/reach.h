@@ -1,6 +1,6 @@
-// What instructions need: the values, recipes, frame states and sources that can be reached from their
-// operands, their lists and recipes, and the snapshots of those that may exit or raise. The base of liveness,
-// of the passes that drop what nothing needs, and of the verifier's strictest mode.
+// Reachability: the values, recipes, frame states and sources that an instruction needs, directly or through
+// lists, recipes and the snapshot through which it may exit or raise. Liveness, dead-code elimination and the
+// verifier's strictest mode are built on it.
 //
 // Ownership: a Reach is plain data of the caller's, about one version of the trace. No GIL.
 #pragma once

@@ -70,7 +70,7 @@ class Finder {
     waiting_[value] = false;
   }
 
-  // What is computed before a stop is not computed again behind it, as the step may have written to tensors.
+  // What is computed before a stop is not computed again after it, as the step may have written to tensors.
   // So it is handed over if the call, or whatever follows, needs it, frames included.
   void findNeeded() {
     needed_.resize(stops_.size());
@@ -99,7 +99,7 @@ class Finder {
   std::vector<bool> waiting_;  // by value: made by the graph, and not handed over yet
   std::vector<bool> isInput_;  // by value: a tensor that the graph is given
   std::vector<SegmentStop> stops_;
-  std::vector<std::vector<ValueId>> needed_;  // by stop: at it, or behind it
+  std::vector<std::vector<ValueId>> needed_;  // by stop: at it, or after it
   std::vector<ValueId> given_;                // to the next stop
 };
 

@@ -8,9 +8,9 @@
 //   %4 = aten.neg.default %3 : tensor snap !0
 //   segment.end [%4]
 //
-// Whoever computes the graph stops for such a call: it hands over what the steps up to there need, and gets
-// the tensors that they make. A deferrable call is none: it waits until the graph has been computed. Plain
-// functions, no state, no GIL.
+// The function that computes the graph stops at such a call: it passes the values that the call and the steps
+// before it need, and receives the tensors that they make. A deferrable call is not a stop, since it can run
+// after the whole graph. Plain functions, no state, no GIL.
 #pragma once
 
 #include <vector>
@@ -27,7 +27,7 @@ struct SegmentStop {
   uint32_t end = 0;            // one past what belongs to it, the guard block of its result
   std::vector<ValueId> given;  // what the graph has made and the call, or what follows it, needs; and of the
                                // graph's inputs those that the call is given
-  std::vector<ValueId> made;   // tensors that may go into the graph behind it: inputs right behind it
+  std::vector<ValueId> made;   // tensors that may go into the graph after it: inputs right after it
 };
 // The stops of a segment, in order.
 std::vector<SegmentStop> findStops(const Trace& trace, const SegmentRange& range);

@@ -6,9 +6,9 @@
 //   %4 = aten.relu.default %2 : tensor snap !2
 //   segment.end [%4]                            the graph's outputs
 //
-// Whoever runs a segment may run its instructions one by one, in order, as if the two marks were not there;
-// or compute the outputs from the inputs by other means and then run what is not part of the graph, in order.
-// Plain functions, no state, no GIL.
+// There are two ways to run a segment, with equal results: its instructions one by one, as if the two marks
+// were not there; or the graph as a whole, from inputs to outputs, and then the instructions that are not
+// part of the graph, in order. Plain functions, no state, no GIL.
 #pragma once
 
 #include <functional>

@@ -111,14 +111,14 @@ enum GeneratorState : int8_t { kNotStarted = -1, kRunning = -2, kFinished = -3 }
 // yields is an item, its return (or StopIteration) the end.
 enum class ReturnAction : uint8_t {
   kPush,      // push it (an ordinary call)
-  kDiscard,   // drop it (a Python __setattr__ or __setitem__ behind a store)
+  kDiscard,   // drop it (a Python __setattr__ or __setitem__ after a store)
   kReplace,   // drop it and push `replacement` (a Python __init__: the new instance)
   kIterate,   // FOR_ITER: push the item; at the end pop the iterator and jump
   kDelegate,  // SEND: push the item; at the end put what was returned in its place and jump
   kNext,      // next(), send(), throw(): push the item; at the end raise StopIteration
   kNextOr,    // next() with a default: push the item, or `replacement`
   kClose,     // close(): push None; an item is an error
-  kCallable,  // push it, and above it the null of a callable (a getter behind LOAD_METHOD)
+  kCallable,  // push it, and above it the null of a callable (a getter after LOAD_METHOD)
 };
 constexpr bool hasReplacement(ReturnAction action) {
   return action == ReturnAction::kReplace || action == ReturnAction::kNextOr;

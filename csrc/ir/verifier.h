@@ -1,14 +1,13 @@
 // Is a trace well formed? Checks what everyone who runs or rewrites traces relies on, and says what is wrong
 // where.
 //
-//   all modes    operands fit ops.def and lie in their tables, values are defined once and before they are
-//   used (also
-//                through lists, recipes and snapshots), instructions that may exit or raise have a snapshot,
-//                the frames of an exit can be rebuilt, parents of frame states form no cycle, one `ret`, at
-//                the end
+//   all modes    operands fit ops.def and lie in their tables; values are defined once and before their uses
+//                (also through lists, recipes and snapshots); instructions that may exit or raise have a
+//                snapshot; the frames of an exit can be rebuilt; parents of frame states form no cycle; there
+//                is one `ret`, at the end
 //   kRecorded    what the recorder wrote: values are numbered in the order of their definitions
-//   kContinued   a side trace as the recorder wrote it, behind what passes have left of the trace before it:
-//                segments are not cut anew yet
+//   kContinued   a side trace as the recorder wrote it, after what passes have left of the trace before it:
+//                segments are not cut again yet
 //   kOptimized   what passes may leave: any numbering, unused rows
 //   kSegment     a segment alone (passes/extract_segment.h): a `segment` whose operands are its inputs, what
 //                is part of its graph, `segment.end`; no snapshots

@@ -63,7 +63,7 @@ struct ProductOperands {
   uint8_t operands = 0;  // more have to be what they are by default; 0: it is no product
 };
 
-// Which operands of attention are what, behind query, key and value; a negative number: there is none.
+// Which operands of attention are what, after query, key and value; a negative number: there is none.
 struct AttentionOperands {
   int8_t mask = -1;  // -1: it is no attention
   int8_t dropout = -1;
@@ -72,7 +72,7 @@ struct AttentionOperands {
   int8_t grouped = -1;
 };
 
-// What the library of convolutions computes behind one, as ATen does, NaN included.
+// What the library of convolutions computes after one, as ATen does, NaN included.
 struct Activation {
   static constexpr double kOperand = -1;
   std::string_view attribute;  // empty: none

@@ -4,7 +4,7 @@
 // nodes.
 //
 // A row is a text of entries, each a tensor that is kept: `r` (the result) or the number of an operand; then
-// how, if it isn't the tensor itself; then, behind a colon, operands: it is kept if one of them has a
+// how, if it isn't the tensor itself; then, after a colon, operands: it is kept if one of them has a
 // gradient.
 //   KTG_SAVES("1 0:1")      div: the divisor always, the dividend for the gradient of the divisor
 //   KTG_SAVES("1v:0")       a view of operand 1

@@ -14,7 +14,8 @@ namespace kintsugi::passes {
 
 namespace {
 
-// Memory by batch, head, row and element; the outer ones 0 where all share it. Nothing: elements are no run.
+// Strides by batch, head, row and element; an outer stride is 0 where all share the memory. Nothing: the
+// elements of a row are not contiguous.
 std::optional<std::vector<Size>> matrixStrides(const Node& node, const std::vector<Size>& batches) {
   const size_t rank = node.sizes.size();
   if (rank < 2 || rank > 4 || (node.strides[rank - 1] != 1 && node.sizes[rank - 1] != 1)) {
@@ -133,7 +134,7 @@ std::optional<Node> AttentionMaker::finish(const AttentionOperand& query, const 
     return std::nullopt;
   }
   kernel_.sizes.back() = form.valueSize;
-  const Size queries = settled(kernel_.sizes[2]);
+  const Size queries = folded(kernel_.sizes[2]);
   form.few = queries.fixed() && queries.hint < target().attention.fewQueries;
   if (form.few && form.group != 1) {
     kernel_.sizes[1] = Size(kernel_.sizes[1].hint / form.group);
@@ -144,7 +145,7 @@ std::optional<Node> AttentionMaker::finish(const AttentionOperand& query, const 
     access.inner = access.strides[3] == 1   ? Inner::kUnit
                    : access.strides[3] == 0 ? Inner::kZero
                                             : Inner::kStrided;
-    access.turned = !form.few && !access.still && access.inner == Inner::kUnit;
+    access.transposed = !form.few && !access.still && access.inner == Inner::kUnit;
   }
   kernel_.stores.push_back({scores, static_cast<uint32_t>(kernel_.accesses.size())});
   KernelAccess out;

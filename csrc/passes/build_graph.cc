@@ -61,7 +61,7 @@ class Builder {
 
   const ir::TensorDesc* metaOf(ValueId value) const { return passes::metaOf(trace_, value); }
 
-  // As it was seen.
+  // The node with the sizes that were seen while recording.
   static Node nodeFor(NodeKind kind, const ir::TensorDesc& meta, ValueId value) {
     Node node;
     node.kind = kind;
@@ -72,7 +72,8 @@ class Builder {
     return node;
   }
 
-  // Something whose sizes are not computed here: those that vary are symbols.
+  // A node whose sizes are not computed from others: an input or the result of a call. Sizes that vary become
+  // symbols.
   Node leafFor(NodeKind kind, const ir::TensorDesc& meta, ValueId value) {
     Node node = nodeFor(kind, meta, value);
     if (!isOpen(value)) {
@@ -94,7 +95,7 @@ class Builder {
     return node;
   }
 
-  // A number, or a tensor that nothing is known of, which calls take.
+  // An input that only calls take: a number, or a tensor of unknown metadata.
   Node opaque(NodeKind kind, ValueId value) const {
     const TypeKind type = trace_.values[value].kind;
     Node node;
@@ -285,11 +286,11 @@ class Builder {
     return hintsOf(result.strides) == seen;
   }
 
-  // The last node of a decomposition, made what the instruction returns.
+  // Binds the last node of a decomposition to the instruction's result.
   bool finish(NodeId made, const ir::TensorDesc& meta, ValueId value) {
     Node wanted = nodeFor(NodeKind::kPoint, meta, value);
     const Node node = graph_.nodes[made];
-    if (node.elem != wanted.elem || node.kind == NodeKind::kConst || !settle(node, wanted)) {
+    if (node.elem != wanted.elem || node.kind == NodeKind::kConst || !inferResultSizes(node, wanted)) {
       return false;
     }
     if (made < before_) {
@@ -316,9 +317,9 @@ class Builder {
     return true;
   }
 
-  // Sizes that vary follow from those of the arguments. Contiguous arguments make a contiguous result
-  // whatever the sizes; how others come out is ATen's business.
-  bool settle(const Node& node, Node& wanted) const {
+  // Sizes that vary are inferred from those of the arguments. Contiguous arguments give a contiguous result
+  // for all sizes; for other layouts ATen's choice is not known, and the segment is refused.
+  bool inferResultSizes(const Node& node, Node& wanted) const {
     if (allFixed(node.sizes)) {
       return true;
     }
@@ -359,7 +360,7 @@ class Builder {
     return true;
   }
 
-  // Of an instruction that meets sizes that vary.
+  // An instruction with sizes that vary among its operands.
   bool argumentsAreContiguous(const Instruction& ins) const {
     std::vector<ValueId> used;
     ir::collectValues(trace_, trace_.operandsOf(ins), used);
@@ -377,7 +378,7 @@ class Builder {
     });
   }
 
-  // What comes out is a tensor that was there before, or a copy that lies otherwise.
+  // An operator whose result is its argument, or a copy with another layout.
   bool finishIdentity(NodeId made, const Node& wanted) {
     const Node& node = graph_.nodes[made];
     if (node.sizes != wanted.sizes) {
@@ -398,7 +399,8 @@ class Builder {
     return true;
   }
 
-  // Both lie along the same dimension, or along two of which squares can be turned. Else ATen copies.
+  // Both are contiguous along the same dimension, or along two that can be transposed in squares. Otherwise
+  // ATen copies.
   static bool isMovedWell(const Node& from, const Node& to) {
     constexpr int64_t kFewest = 8;
     if (from.elem != Elem::kF32 || !allFixed(from.sizes) || !allFixed(from.strides) ||
@@ -518,8 +520,8 @@ class Builder {
     return true;
   }
 
-  // What is computed here is like its type says. What a call returns is looked at in each run, even if nobody
-  // else does.
+  // A computed result has the dtype and sizes of its type. The result of a call is checked in each run, even
+  // if nothing else uses it.
   bool addCheck(const Instruction& ins) {
     const NodeId id = nodeOf_[trace_.operandsOf(ins)[0].id];
     if (id == ir::kNone || graph_.nodes[id].elem == Elem::kOther || options_.callsOnly) {

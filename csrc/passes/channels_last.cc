@@ -78,14 +78,15 @@ class Mover {
   }
 
  private:
-  // A tensor as eager mode has it, and with the channels last. Either may be missing.
+  // The values of one tensor in the two layouts: eager mode's, and with the channels last. Either may be
+  // missing.
   struct Form {
     ValueId plain = ir::kNone;
     ValueId last = ir::kNone;
     bool movedBack = false;  // somebody has taken a copy of the latter for the former
   };
 
-  // Null: not of four dimensions that are known, or in neither of both layouts.
+  // Null: the sizes are not four known ones, or the tensor is in neither layout.
   const TensorDesc* metaOf(ValueId value) const {
     const ir::Type& type = trace_.values[value];
     if (type.kind != ir::TypeKind::kTensor || !trace_.hasFixedSizes(type)) {
@@ -97,7 +98,7 @@ class Mover {
     return fits ? &meta : nullptr;
   }
 
-  // Both layouts are one.
+  // Are the two layouts the same memory order (one channel, or a 1x1 image)?
   bool isBoth(ValueId value) const {
     const TensorDesc* meta = metaOf(value);
     return meta != nullptr && liesAs(*meta, stridesLast(meta->sizes));
@@ -170,7 +171,7 @@ class Mover {
     const bool inPlace = ops::isInPlace(name);
     const bool last = ins.resultCount == 1 && !used.empty() && isTaken(role, used, ins.firstResult) &&
                       (!inPlace || isOnlyLast(used.front()));
-    // Lists may be shared, so they are made anew.
+    // Lists may be shared, so they are made again.
     const auto span = trace_.operandsOf(ins);
     std::vector<Operand> operands(span.begin(), span.end());
     for (size_t k = 0; k < operands.size(); ++k) {
@@ -206,8 +207,8 @@ class Mover {
     return false;
   }
 
-  // Tensors of the result's kind with the channels last, if they are to lie so (`last`); others as they are
-  // at hand, if it does not matter (`any`).
+  // The operands of an operator: tensors of the result's kind in the channels-last layout if `last`; others
+  // in any layout that exists if `any`.
   Operand replaced(const Operand& o, bool any, bool last, ValueId result) {
     if (o.isValue()) {
       const ValueId root = rootOf_[o.id];

@@ -1,13 +1,13 @@
-// Convolutions and what lies between them with the channels last, where that pays.
+// Layout pass: runs chains of convolutions with the channels last in memory, where that is faster.
 //
 // The library computes convolutions with the channels last in memory, and moves what lies otherwise before
-// and behind each of them. Here tensors are moved where a chain of such operators begins and ends, and all
+// and after each of them. Here tensors are moved where a chain of such operators begins and ends, and all
 // between keep to that layout: other strides in the metadata of values, and `aten.clone`s where one layout
 // meets the other. Whoever looks at memory (views, calls of operators not in the table) and the outside get
 // the layout of eager mode.
 //
-// What is won is set against what is moved, by rules of thumb that were measured (see
-// docs/internals/native.md); if it is not more, nothing changes. Works on segments behind foldConvolutions(),
+// The gain is weighed against the cost of the moves, with constants that were measured (see
+// docs/internals/native.md); without a gain nothing changes. Works on segments after foldConvolutions(),
 // whose results lie so in any case. Pure function, no GIL.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Concatenations that are no part of a computation (decompose_windows.cc has those that are): the arguments
-// one behind the other, in memory that they may be computed right into (passes/place_parts.h).
+// one after the other, in memory that they may be computed right into (passes/place_parts.h).
 #include <algorithm>
 
 #include "passes/build_graph.h"

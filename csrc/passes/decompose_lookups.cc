@@ -12,7 +12,7 @@ namespace {
 using D = Decomposer;
 
 // Rows of `table` along `dim`, as the result has them: the dimensions before, those of the index, those
-// behind.
+// after.
 NodeId lookUp(D& d, NodeId table, size_t dim, NodeId index, bool wraps) {
   const Node from = d.node(table), by = d.node(index);
   if (!allFixed(from.sizes) || !allFixed(from.strides) || dim >= from.sizes.size()) {
@@ -44,7 +44,7 @@ std::optional<size_t> dimension(D& d, size_t operand, size_t rank) {
                                       : std::nullopt;
 }
 
-// A loss for each row: what the target names of the dimension behind the first one.
+// A loss for each row: what the target names of the dimension after the first one.
 struct Rows {
   NodeId picked = ir::kNone;  // by target
   NodeId ignored = ir::kNone;

@@ -11,13 +11,13 @@ namespace {
 
 using D = Decomposer;
 
-// Neighbouring dimensions: how many, and how many are behind them.
+// Neighbouring dimensions: how many, and how many are after them.
 struct Dims {
   size_t count = 0;
   size_t behind = 0;
 };
 
-// What a list of dimensions names, as runs of neighbours, the last first. Empty: that can't be told.
+// The dimensions that a list names, as runs of neighbours, the last first. Empty: they are not known.
 std::vector<Dims> runsOf(D& d, std::vector<int64_t> dims, size_t rank) {
   std::vector<bool> named(rank);
   for (int64_t dim : dims) {
@@ -57,7 +57,7 @@ std::optional<int64_t> rowLength(D& d, NodeId x, Dims dims) {
   for (size_t k = 0; k < dims.count && k + dims.behind < sizes.size(); ++k) {
     length *= sizes[sizes.size() - 1 - k - dims.behind];
   }
-  length = settled(length);
+  length = folded(length);
   return length.fixed() ? std::optional(length.hint) : std::nullopt;
 }
 
@@ -125,7 +125,7 @@ NodeId place(D& d, Core op) {
   // Places are counted in 32 bits.
   constexpr int64_t kMost = int64_t{1} << 31;
   const bool fits =
-      length.hint < kMost && (settled(length).fixed() || sizeTable().require(length, kMost, kLess));
+      length.hint < kMost && (folded(length).fixed() || sizeTable().require(length, kMost, kLess));
   return fits ? reduce(d, op, x, runs.front()) : d.fail();
 }
 

@@ -23,6 +23,12 @@ class Extractor {
   }
 
   ir::Trace run(const ir::SegmentRange& range) {
+    KINTSUGI_CHECK(range.begin < range.end && range.end < from_.code.size() &&
+                       from_.code[range.begin].op == ir::Op::kSegment &&
+                       from_.code[range.end].op == ir::Op::kSegmentEnd,
+                   "[", range.begin, ", ", range.end, "] is no segment");
+    KINTSUGI_CHECK(types_.size() == from_.values.size(), types_.size(), " types for ", from_.values.size(),
+                   " values");
     std::vector<ValueId> inputs;
     ir::collectValues(from_, from_.operandsOf(from_.code[range.begin]), inputs);
     for (const ValueId value : inputs) {

@@ -1,7 +1,7 @@
 // One segment of a trace as a trace of its own: what a background compiler keeps of it.
 //
 // The result starts with `segment [inputs]` and ends with `segment.end [outputs]`; between them stand the
-// instructions of the graph, without snapshots. Values are numbered anew, the inputs first; metadata keeps
+// instructions of the graph, without snapshots. Values are renumbered, the inputs first; metadata keeps
 // its numbers. What is not part of the graph (deferrable effects) is left out. Pure function, no GIL.
 #pragma once
 

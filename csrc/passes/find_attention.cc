@@ -144,7 +144,7 @@ class Finder {
     return depends;
   }
 
-  // Nobody else looks at them.
+  // Are the nodes used by nothing else?
   bool isOwn(const Scores& scores, std::initializer_list<NodeId> users) const {
     return std::all_of(scores.nodes.begin(), scores.nodes.end(), [&](NodeId id) {
       return std::all_of(users_[id].begin(), users_[id].end(), [&](NodeId user) {
@@ -272,10 +272,11 @@ class Finder {
         product.size() > 4) {
       return false;
     }
-    const Size head = settled(node(inner.left).sizes[rank - 1]);
-    const Size across = settled(node(inner.right).sizes[keyRank - 2]);
-    const Size width = settled(result.sizes.back());
-    // Sizes of heads are constants of the code; and what is not computed any more tells no sizes.
+    const Size head = folded(node(inner.left).sizes[rank - 1]);
+    const Size across = folded(node(inner.right).sizes[keyRank - 2]);
+    const Size width = folded(result.sizes.back());
+    // Sizes of heads are constants of the code. And nodes that the kernel replaces can't bind symbols of
+    // sizes any more.
     const Size keys = node(inner.right).sizes[keyRank - 1];
     const Size queries = node(inner.left).sizes[rank - 2];
     const size_t valueRank = node(outer.right).sizes.size();
@@ -315,7 +316,7 @@ class Finder {
     return true;
   }
 
-  // Heads that are transposed and then copied lie there from the start.
+  // If heads are transposed and then copied, the kernel stores its result in that order.
   void storeTransposed(NodeId id) {
     if (users_[id].size() != 1 || users_[id][0] == ir::kNone) {
       return;

@@ -31,7 +31,7 @@ class Folder {
   bool isNumber(NodeId id, double number) const {
     return node(id).kind == NodeKind::kConst && isFloat(node(id).elem) && node(id).number == number;
   }
-  // The argument of a node that computes `op` of it for nobody else.
+  // The argument of a node that computes `op` and has no other user.
   NodeId argumentOf(NodeId id, Core op) const {
     const Node& from = node(id);
     return from.kind == NodeKind::kPoint && from.op == op && single_[id] ? from.args[0] : ir::kNone;
@@ -43,7 +43,7 @@ class Folder {
     made.number = number;
     return add(std::move(made));
   }
-  // Of the size of `like`.
+  // A constant with the sizes of `like`.
   NodeId point(Core op, const Node& like, NodeId a, NodeId b) {
     Node made = like;
     made.op = op;

@@ -58,7 +58,7 @@ class Folder {
   }
 
  private:
-  // What stands for a convolution so far.
+  // A chain that begins with a convolution, as far as it has been folded.
   struct Chain {
     uint32_t last = 0;  // instruction
     ValueId value = ir::kNone;
@@ -132,8 +132,7 @@ class Folder {
     chain.values.push_back(chain.value);
   }
 
-  // The instruction that makes another value of the chain's one, which nobody else gets to see. None: there
-  // is no such, or something is written to in between.
+  // The only user of the chain's last value. None: there are other users, or a write comes in between.
   std::optional<uint32_t> next(const Chain& chain) const {
     const std::vector<uint32_t>& users = uses_[chain.value];
     if (users.empty()) {

@@ -12,7 +12,7 @@ namespace {
 
 class Scheduler {
  public:
-  // `last`: groups that run behind all else, in this order.
+  // `last`: groups that run after all else, in this order.
   Scheduler(const TensorGraph& graph, const Grouping& grouping, const std::vector<uint32_t>& last)
       : graph_(graph),
         last_(last),
@@ -47,7 +47,7 @@ class Scheduler {
   }
 
  private:
-  // A tensor of the node has to be there.
+  // Marks a node whose tensor has to exist in memory.
   void need(NodeId id) {
     if (done_[id]) {
       return;
@@ -58,7 +58,7 @@ class Scheduler {
       return;
     }
     done_[id] = true;
-    // Of these the memory is enough.
+    // These only need the memory of their arguments, not tensors.
     const bool memory = node.product || node.kind == NodeKind::kJoin;
     for (const NodeId arg : node.args) {
       need(memory ? memoryOf(graph_, arg).base : arg);
@@ -108,7 +108,7 @@ class Scheduler {
 
 NativeProgram fuse(const TensorGraph& graph) {
   Grouping grouping = groupNodes(graph);
-  mergeAlike(graph, grouping);
+  mergeIsomorphic(graph, grouping);
   const std::vector<uint32_t> last = lastGroups(graph, grouping);
   NativeProgram program = Scheduler(graph, grouping, last).run();
   orderSteps(graph, program);

@@ -52,8 +52,8 @@ class Rewriter {
   void addOperator(const Instruction& ins) {
     const std::string name = trace_.opNames[ins.opName];
     const auto operands = trace_.operandsOf(ins);
-    const OwnWrites::Look* look =
-        !operands.empty() && operands[0].isValue() ? own_.lookOf(operands[0].id) : nullptr;
+    const OwnWrites::ViewOfBase* look =
+        !operands.empty() && operands[0].isValue() ? own_.viewOfBase(operands[0].id) : nullptr;
     const bool view = look != nullptr && OwnWrites::isDeferredView(name);
     const bool taken = own_.takes(ins);
     const ValueId base = look != nullptr ? look->base : ir::kNone;
@@ -66,7 +66,7 @@ class Rewriter {
     } else if (ops::find(name) != Operator::kCopyInPlace) {
       now_[base] = emit(ops::formOf(name), renamed(ins), trace_.values[base]);
     }
-    // Views of what has been written are views of something else now.
+    // Views of a tensor that has been written to are taken of the concatenation.
     if (base != ir::kNone && ops::isInPlace(name)) {
       ++epoch_[base];
     }
@@ -93,7 +93,7 @@ class Rewriter {
     return trace_.listOperand(to);
   }
 
-  // The instruction as it is, on what its operands are by now.
+  // Copies the instruction, with its operands replaced by their present values.
   void keep(Instruction ins) {
     const std::vector<Operand> operands = renamed(ins);
     ins.firstOperand = static_cast<uint32_t>(trace_.operands.size());
@@ -108,7 +108,7 @@ class Rewriter {
   }
 
   ValueId valueNow(ValueId value) {
-    const OwnWrites::Look* look = own_.lookOf(value);
+    const OwnWrites::ViewOfBase* look = own_.viewOfBase(value);
     if (look == nullptr) {
       return value;
     }
@@ -226,7 +226,7 @@ class Rewriter {
       pieces = std::move(groups);
       op = Operator::kCat;
     }
-    // Of one piece, too: it is another tensor than what was stored there.
+    // Also with a single part: the result is another tensor than the part's source.
     now_[base] = join(op, pieces, own.dim, trace_.values[base]);
     ++epoch_[base];
   }

@@ -92,7 +92,7 @@ size_t GradientBuilder::dimOf(int64_t dim, ValueId value) const {
   return static_cast<size_t>(dim < 0 ? dim + dims : dim);
 }
 
-void GradientBuilder::giveTo(ValueId value, ValueId gradient) {
+void GradientBuilder::accumulateInto(ValueId value, ValueId gradient) {
   if (!isActive(value) || gradient == ir::kNone) {
     return;
   }
@@ -320,7 +320,7 @@ ValueId GradientBuilder::replace(std::string_view name, std::span<const Operand>
   const size_t index = append(name, operands, types);
   graph_.forward[position_] = static_cast<uint32_t>(index);
   const ValueId first = trace_.code[index].firstResult;
-  // The results have new numbers: everybody is told.
+  // The results have new numbers: all tables by value are updated.
   const ValueId before = ins_.firstResult;
   const auto rename = [&](Operand& o) {
     if (o.isValue() && o.id >= before && o.id < before + resultCount()) {
@@ -382,7 +382,7 @@ bool GradientBuilder::tape() {
   graph_.backward.push_back(static_cast<uint32_t>(back));
   const ValueId firstGradient = trace_.code[back].firstResult;
   for (size_t k = 0; k < active.size(); ++k) {
-    giveTo(active[k], firstGradient + static_cast<ValueId>(k));
+    accumulateInto(active[k], firstGradient + static_cast<ValueId>(k));
   }
   return true;
 }

@@ -57,7 +57,7 @@ class GradientBuilder {
   bool wants(size_t k) const { return isActive(tensor(k)); }
   // The argument as eager mode keeps it, which is what the backward may read: itself, a view, or a copy.
   V saved(size_t k);
-  // May others write to the tensor behind the segment?
+  // May others write to the tensor after the segment?
   bool isSeen(V value) const;
   const ir::TensorDesc& meta(V value) const { return trace_.metas[trace_.values[value].meta]; }
   // Copies: what is made later moves the metadata.
@@ -67,8 +67,8 @@ class GradientBuilder {
   size_t dimOf(int64_t dim, V value) const;  // counted from the first
 
   // Adds to the gradient of a value; sizes and types are brought in line first.
-  void giveTo(V value, V gradient);
-  void give(size_t k, V gradient) { giveTo(tensor(k), gradient); }
+  void accumulateInto(V value, V gradient);
+  void accumulateGradient(size_t k, V gradient) { accumulateInto(tensor(k), gradient); }
 
   // While one lives, operators are made in front of the one at hand, in the forward.
   class InForward {

@@ -14,7 +14,7 @@ using ir::ValueId;
 
 namespace {
 
-// Outputs of one set belong to one group from now on.
+// Joins the outputs of a set into one group (union-find).
 void join(std::vector<uint64_t>& together, uint64_t outputs) {
   uint64_t all = outputs;
   for (size_t k = 0; k < together.size(); ++k) {

@@ -31,7 +31,7 @@ bool isPacked(const ir::TensorDesc& meta) {
   return meta.strides.empty() || meta.strides == ir::packedStrides(meta.sizes);
 }
 
-// A rule differentiates it, and its results are its own.
+// Is there a derivative rule, and does the operator allocate its results?
 bool givesFreshResults(Operator op) { return gradientOf(op) != nullptr && ops::has(op, Trait::kFresh); }
 
 class Differentiator {
@@ -55,7 +55,7 @@ class Differentiator {
         return std::nullopt;
       }
     }
-    reads.settleLeaves();
+    reads.redirectLeaves();
     makeCopies();
     bool any = false;
     for (const ValueId input : graph_.inputs) {
@@ -152,7 +152,7 @@ class Differentiator {
       madeBy_[ins.firstResult + r] = at;
       active = active || isActive(ins.firstResult + r);
     }
-    // Of what nothing is known of, autograd may follow all that is made of something that it follows.
+    // An unknown operator: autograd may differentiate each result if it differentiates an operand.
     const bool off = graph_.gradAfter.has_value() && !*graph_.gradAfter;
     if (!off && makesUnknown(ins)) {
       return refuse("training with tensors of sizes or types that are not known to it");
@@ -277,7 +277,8 @@ class Differentiator {
     return index;
   }
 
-  // A counter, an average: the input gets its value when all else is done.
+  // A store to an input that the segment does not read again (a counter, a running average): it is made at
+  // the end.
   bool addInputWrite(const Instruction ins) {
     const Operator op = ops::formOf(trace().opNames[ins.opName]);
     const auto span = trace().operandsOf(ins);
@@ -313,7 +314,7 @@ class Differentiator {
     return trace().listOperand(out);
   }
 
-  // Of (input, weight, bias, mean, variance, ...), in training: such as is computed here?
+  // Is it a batch norm in training, with operands that the decomposition covers?
   bool isPlainBatchNorm(const Instruction& ins, const std::vector<Operand>& o) {
     constexpr size_t kTensors = 5, kCount = 9;
     if (trace().operatorOf(ins) != Operator::kBatchNorm || o.size() != kCount || !isKnown(ins) ||
@@ -448,7 +449,8 @@ class Differentiator {
     return true;
   }
 
-  // Does the operator that makes a new tensor make one of the same type and layout as it is written to?
+  // Does the out-of-place form of an operator give a result with the dtype and layout of the tensor that is
+  // written?
   bool computesSameForm(const Instruction& ins, const std::vector<Operand>& operands) {
     const auto metaOf = [&](ValueId value) -> const ir::TensorDesc& {
       return trace().metas[trace().values[value].meta];
@@ -471,8 +473,8 @@ class Differentiator {
     });
   }
 
-  // As ATen makes it: the mask's ones are drawn with 1 - p, divided by it, and multiplied with. Where the
-  // mask lies in the order in which numbers are drawn.
+  // As ATen does: ones of the mask are drawn with probability 1 - p, divided by it, and multiplied with the
+  // input. Only if the mask's layout is the order in which ATen draws numbers.
   bool addDropout(const Instruction ins, bool started) {
     const Operand self = trace().operandsOf(ins)[0], probability = trace().operandsOf(ins)[1];
     const bool isFloat = probability.kind == ir::OperandKind::kFloat;
@@ -522,8 +524,7 @@ class Differentiator {
     return unknown && takesActive(ins);
   }
 
-  // Something that autograd follows goes in, and a float that it does not follow comes out: the grad mode may
-  // be off.
+  // An input requires a gradient and a result of floats does not: the grad mode may have been off.
   bool dropsGradient(const Instruction& ins) {
     const bool taken = takesActive(ins);
     for (uint32_t r = 0; taken && r < ins.resultCount; ++r) {
@@ -536,7 +537,7 @@ class Differentiator {
     return false;
   }
 
-  // What leaves the segment: made anew by the node, or behind it.
+  // What leaves the segment: made again by the node, or after it.
   void placeResults() {
     inEpilogue_.assign(trace().code.size(), false);
     for (const ValueId value : graph_.results) {
@@ -593,7 +594,7 @@ class Differentiator {
         const ir::MetaId id =
             trace().internMeta(ir::TensorDesc::packed(builder.dtype(output), builder.sizes(output)));
         graph_.incoming.back() = trace().addValue({TypeKind::kTensor, id});
-        builder.giveTo(output, graph_.incoming.back());
+        builder.accumulateInto(output, graph_.incoming.back());
       }
     }
   }
@@ -628,7 +629,8 @@ class Differentiator {
       batchNorm(builder, {o[0].id, o[1].id, o[2].id, norm->mean, norm->scale});
     } else if (rule->make == nullptr || !rule->make(builder)) {
       hold();
-      // Run in a graph of its own, an operator may not return what it was given. What is kept, is there.
+      // A taped operator runs in a graph of its own: it must not return its argument, and what it saves has
+      // to exist.
       if (!ops::has(op, Trait::kFresh)) return refuse("there is no derivative of this " + name);
       addFollowed(ins, node);
       return builder.tape() && noteTape(first, node);
@@ -640,7 +642,7 @@ class Differentiator {
     addFollowed(recorded, node);
     reads.note(kept, node);
     if (keepsAny(trace(), recorded)) hold();
-    return reads.settle(kept, first) ||
+    return reads.redirectReads(kept, first) ||
            refuse("the derivative of " + name + " reads what autograd does not keep");
   }
 
@@ -691,7 +693,7 @@ class Differentiator {
   std::vector<uint32_t> madeBy_;    // by value: the instruction
   std::vector<uint32_t> sequence_;  // operators and changes of the grad mode, in order
   std::vector<bool> used_;          // by value: an operator has taken it
-  // Of inputs that are written to: what they hold by now, and how many writes eager mode counts.
+  // Inputs that are written to: their present contents, and the number of writes that eager mode counts.
   struct Held {
     ValueId value = ir::kNone;
     uint32_t times = 0;
@@ -726,8 +728,8 @@ ir::Trace segmentOf(const ir::Trace& from, const std::vector<ValueId>& inputs,
 
 namespace {
 
-// Writes to a tensor that comes from outside. With the grad mode on autograd would have to follow that, which
-// no backend does: the run declines then. Else nothing is followed, whatever the tensor says.
+// Does the segment write to an input that requires a gradient? With the grad mode on, autograd would record
+// the write, which native code can't: the run declines. With it off, nothing is recorded.
 bool writesToInput(const ir::Trace& segment, const Instruction& ins) {
   const std::string_view name = segment.opNames[ins.opName];
   const auto operands = segment.operandsOf(ins);
@@ -740,7 +742,7 @@ bool writesToInput(const ir::Trace& segment, const Instruction& ins) {
 }  // namespace
 
 bool isFollowed(const ir::Trace& trace, const Instruction& ins) {
-  // Views of what requires gradients say so even where nothing is followed.
+  // Views of tensors that require gradients require them too, even with the grad mode off.
   const Operator op = trace.operatorOf(ins);
   if (ins.op != Op::kAten || (gradientOf(op) != nullptr && !ops::has(op, Trait::kFresh))) {
     return false;

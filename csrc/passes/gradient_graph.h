@@ -4,8 +4,8 @@
 // Idea: everything stays in terms of ATen's operators and of values whose metadata is known, so that each
 // half is a segment again, and is compiled as any other (driver/native_training.h). Which values autograd
 // follows was recorded with them. The node that stands for the segment in autograd's graph gives out
-// `outputs`: what operators made anew. What only looks at them or at inputs (views, conversions that convert
-// nothing) and leaves the segment is made by its operator behind the node, by `epilogue`, with autograd's
+// `outputs`: what operators created. What only looks at them or at inputs (views, conversions that convert
+// nothing) and leaves the segment is made by its operator after the node, by `epilogue`, with autograd's
 // part: results are the views that eager mode gives.
 //
 // Some operators have no rule here; they are run with autograd in a graph of their own, which the backward
@@ -16,7 +16,7 @@
 // inputs that autograd does not follow (`stores`) is stored by who runs the graph, at the very end.
 //
 // Dropout is a product with a mask. Masks are drawn before anything else runs, in the order of the operators,
-// and are inputs behind those of the segment.
+// and are inputs after those of the segment.
 //
 // Pure function, no GIL.
 #pragma once
@@ -79,7 +79,7 @@ struct GradientOptions {
 ir::Trace segmentOf(const ir::Trace& trace, const std::vector<ir::ValueId>& inputs,
                     const std::vector<uint32_t>& code, const std::vector<ir::ValueId>& outputs);
 
-// Does autograd follow what an instruction of the trace makes, as far as its types tell?
+// Does autograd follow what an instruction of the trace makes, as far as its types say?
 bool isFollowed(const ir::Trace& trace, const ir::Instruction& ins);
 // ... anything that the segment makes?
 bool needsGradients(const ir::Trace& segment);

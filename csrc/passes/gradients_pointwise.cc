@@ -21,9 +21,9 @@ bool addScaled(B& b, size_t first, size_t second, double sign) {
     return false;
   }
   const double factor = sign * (b.isNone(2) ? 1 : b.number(2));
-  b.give(first, b.gradient());
+  b.accumulateGradient(first, b.gradient());
   if (b.wants(second)) {
-    b.give(second, factor == 1 ? b.gradient() : b.mul(val(b.gradient()), num(factor)));
+    b.accumulateGradient(second, factor == 1 ? b.gradient() : b.mul(val(b.gradient()), num(factor)));
   }
   return true;
 }
@@ -34,7 +34,7 @@ bool geluByErf(B& b) {
   const V below = b.mul(val(b.add(val(erf), num(1))), num(0.5));
   const V bell = b.point(Operator::kExp, {val(b.mul(val(b.mul(val(x), val(x))), num(-0.5)))});
   const V density = b.mul(val(bell), num(1 / std::sqrt(2 * M_PI)));
-  b.give(0, b.mul(val(g), val(b.add(val(below), val(b.mul(val(x), val(density)))))));
+  b.accumulateGradient(0, b.mul(val(g), val(b.add(val(below), val(b.mul(val(x), val(density)))))));
   return true;
 }
 
@@ -51,7 +51,7 @@ bool geluByTanh(B& b) {
       b.point(Operator::kRsubScalar, {val(b.mul(val(t), val(t))), num(1), B::Operand::integer(1)});
   const V steep = b.mul(val(b.add(val(b.mul(val(square), num(3 * kKappa))), num(1))), num(beta));
   const V right = b.mul(val(b.mul(val(b.mul(val(x), num(0.5))), val(slope))), val(steep));
-  b.give(0, b.mul(val(g), val(b.add(val(left), val(right)))));
+  b.accumulateGradient(0, b.mul(val(g), val(b.add(val(left), val(right)))));
   return true;
 }
 
@@ -62,7 +62,7 @@ bool between(B& b, double low, double high) {
       Operator::kLogicalOr,
       {val(b.compare(x, B::Comparison::kLe, num(low))), val(b.compare(x, B::Comparison::kGe, num(high)))},
       ir::DType::kBool);
-  b.give(0, b.zeroWhere(outside, b.gradient()));
+  b.accumulateGradient(0, b.zeroWhere(outside, b.gradient()));
   return true;
 }
 
@@ -70,7 +70,7 @@ bool clampOne(B& b, B::Comparison how) {
   if (!b.isNumber(1)) {
     return false;
   }
-  b.give(0, b.zeroUnless(b.compare(b.tensor(0), how, num(b.number(1))), b.gradient()));
+  b.accumulateGradient(0, b.zeroUnless(b.compare(b.tensor(0), how, num(b.number(1))), b.gradient()));
   return true;
 }
 
@@ -81,10 +81,10 @@ bool larger(B& b, B::Comparison lost) {
   const V shared =
       b.point(Operator::kWhereSelf, {val(equal), val(b.div(val(g), num(2))), val(g)}, b.dtype(g));
   if (b.wants(0)) {
-    b.give(0, b.zeroWhere(b.compare(x, lost, val(y)), shared));
+    b.accumulateGradient(0, b.zeroWhere(b.compare(x, lost, val(y)), shared));
   }
   if (b.wants(1)) {
-    b.give(1, b.zeroWhere(b.compare(y, lost, val(x)), shared));
+    b.accumulateGradient(1, b.zeroWhere(b.compare(y, lost, val(x)), shared));
   }
   return true;
 }
@@ -102,10 +102,10 @@ bool rsub(B& b) { return addScaled(b, 1, 0, -1); }
 bool mul(B& b) {
   const V g = b.gradient();
   if (b.wants(0)) {
-    b.give(0, b.mul(val(g), b.operand(1)));
+    b.accumulateGradient(0, b.mul(val(g), b.operand(1)));
   }
   if (b.wants(1)) {
-    b.give(1, b.mul(val(g), b.operand(0)));
+    b.accumulateGradient(1, b.mul(val(g), b.operand(0)));
   }
   return true;
 }
@@ -113,52 +113,52 @@ bool mul(B& b) {
 bool div(B& b) {
   const V g = b.gradient();
   if (b.wants(0)) {
-    b.give(0, b.div(val(g), b.operand(1)));
+    b.accumulateGradient(0, b.div(val(g), b.operand(1)));
   }
   if (b.wants(1)) {
     const ir::DType type = b.dtype(g);
     const V ratio = b.point(Operator::kDivTensor, {b.operand(0), b.operand(1)}, type);
     const V again = b.point(Operator::kDivTensor, {val(ratio), b.operand(1)}, type);
-    b.give(1, b.mul(val(b.negative(g)), val(again)));
+    b.accumulateGradient(1, b.mul(val(b.negative(g)), val(again)));
   }
   return true;
 }
 
 bool negative(B& b) {
-  b.give(0, b.negative(b.gradient()));
+  b.accumulateGradient(0, b.negative(b.gradient()));
   return true;
 }
 
 bool same(B& b) {
-  b.give(0, b.gradient());
+  b.accumulateGradient(0, b.gradient());
   return true;
 }
 
 bool exponential(B& b) {
-  b.give(0, b.mul(val(b.gradient()), val(b.result())));
+  b.accumulateGradient(0, b.mul(val(b.gradient()), val(b.result())));
   return true;
 }
 
 bool logarithm(B& b) {
-  b.give(0, b.div(val(b.gradient()), val(b.tensor(0))));
+  b.accumulateGradient(0, b.div(val(b.gradient()), val(b.tensor(0))));
   return true;
 }
 
 bool root(B& b) {
-  b.give(0, b.div(val(b.gradient()), val(b.mul(val(b.result()), num(2)))));
+  b.accumulateGradient(0, b.div(val(b.gradient()), val(b.mul(val(b.result()), num(2)))));
   return true;
 }
 
 bool oneOverRoot(B& b) {
   const V r = b.result();
   const V cube = b.mul(val(b.mul(val(r), val(r))), val(r));
-  b.give(0, b.mul(val(b.mul(val(b.gradient()), num(-0.5))), val(cube)));
+  b.accumulateGradient(0, b.mul(val(b.mul(val(b.gradient()), num(-0.5))), val(cube)));
   return true;
 }
 
 bool reciprocal(B& b) {
   const V r = b.result();
-  b.give(0, b.mul(val(b.negative(b.gradient())), val(b.mul(val(r), val(r)))));
+  b.accumulateGradient(0, b.mul(val(b.negative(b.gradient())), val(b.mul(val(r), val(r)))));
   return true;
 }
 
@@ -169,16 +169,16 @@ bool power(B& b) {
   const double exponent = b.number(1);
   const V g = b.gradient(), x = b.tensor(0);
   if (exponent == 0) {
-    b.give(0, b.zeros(b.dtype(g), b.sizes(x)));
+    b.accumulateGradient(0, b.zeros(b.dtype(g), b.sizes(x)));
     return true;
   }
   const V less = exponent == 2 ? x : b.point(Operator::kPowTensorScalar, {val(x), num(exponent - 1)});
-  b.give(0, b.mul(val(g), val(b.mul(val(less), num(exponent)))));
+  b.accumulateGradient(0, b.mul(val(g), val(b.mul(val(less), num(exponent)))));
   return true;
 }
 
 bool square(B& b) {
-  b.give(0, b.mul(val(b.gradient()), val(b.mul(val(b.tensor(0)), num(2)))));
+  b.accumulateGradient(0, b.mul(val(b.gradient()), val(b.mul(val(b.tensor(0)), num(2)))));
   return true;
 }
 
@@ -186,21 +186,21 @@ bool tanh(B& b) {
   const V r = b.result();
   const V slope =
       b.point(Operator::kRsubScalar, {val(b.mul(val(r), val(r))), num(1), B::Operand::integer(1)});
-  b.give(0, b.mul(val(b.gradient()), val(slope)));
+  b.accumulateGradient(0, b.mul(val(b.gradient()), val(slope)));
   return true;
 }
 
 bool sigmoid(B& b) {
   const V r = b.result();
   const V other = b.point(Operator::kRsubScalar, {val(r), num(1), B::Operand::integer(1)});
-  b.give(0, b.mul(val(b.gradient()), val(b.mul(val(other), val(r)))));
+  b.accumulateGradient(0, b.mul(val(b.gradient()), val(b.mul(val(other), val(r)))));
   return true;
 }
 
 bool errorFunction(B& b) {
   const V x = b.tensor(0);
   const V bell = b.point(Operator::kExp, {val(b.negative(b.mul(val(x), val(x))))});
-  b.give(0, b.mul(val(b.mul(val(bell), num(2 / std::sqrt(M_PI)))), val(b.gradient())));
+  b.accumulateGradient(0, b.mul(val(b.mul(val(bell), num(2 / std::sqrt(M_PI)))), val(b.gradient())));
   return true;
 }
 
@@ -211,12 +211,12 @@ bool silu(B& b) {
   const V s = b.point(Operator::kSigmoid, {val(x)});
   const V other = b.point(Operator::kRsubScalar, {val(s), num(1), B::Operand::integer(1)});
   const V slope = b.add(val(b.mul(val(x), val(other))), num(1));
-  b.give(0, b.mul(val(b.gradient()), val(b.mul(val(s), val(slope)))));
+  b.accumulateGradient(0, b.mul(val(b.gradient()), val(b.mul(val(s), val(slope)))));
   return true;
 }
 
 bool relu(B& b) {
-  b.give(0, b.zeroWhere(b.compare(b.result(), B::Comparison::kLe, num(0)), b.gradient()));
+  b.accumulateGradient(0, b.zeroWhere(b.compare(b.result(), B::Comparison::kLe, num(0)), b.gradient()));
   return true;
 }
 
@@ -237,13 +237,14 @@ bool clamp(B& b) {
   if (!b.isNone(2)) {
     g = b.zeroUnless(b.compare(x, B::Comparison::kLe, num(b.number(2))), g);
   }
-  b.give(0, g);
+  b.accumulateGradient(0, g);
   return true;
 }
 
 bool threshold(B& b) {
   if (!b.isNumber(1)) return false;
-  b.give(0, b.zeroWhere(b.compare(b.tensor(0), B::Comparison::kLe, num(b.number(1))), b.gradient()));
+  b.accumulateGradient(
+      0, b.zeroWhere(b.compare(b.tensor(0), B::Comparison::kLe, num(b.number(1))), b.gradient()));
   return true;
 }
 
@@ -255,7 +256,7 @@ bool leakyRelu(B& b) {
   const V g = b.gradient();
   const V positive = b.compare(b.tensor(0), B::Comparison::kGt, num(0));
   const V scaled = b.mul(val(g), num(b.isNone(1) ? 0.01 : b.number(1)));
-  b.give(0, b.point(Operator::kWhereSelf, {val(positive), val(g), val(scaled)}, b.dtype(g)));
+  b.accumulateGradient(0, b.point(Operator::kWhereSelf, {val(positive), val(g), val(scaled)}, b.dtype(g)));
   return true;
 }
 
@@ -265,8 +266,9 @@ bool absolute(B& b) {
       b.point(Operator::kWhereSelf,
               {val(b.compare(x, B::Comparison::kLt, num(0))), val(b.negative(g)), val(b.mul(val(g), num(0)))},
               b.dtype(g));
-  b.give(0, b.point(Operator::kWhereSelf, {val(b.compare(x, B::Comparison::kGt, num(0))), val(g), val(rest)},
-                    b.dtype(g)));
+  b.accumulateGradient(
+      0, b.point(Operator::kWhereSelf, {val(b.compare(x, B::Comparison::kGt, num(0))), val(g), val(rest)},
+                 b.dtype(g)));
   return true;
 }
 
@@ -280,10 +282,10 @@ bool where(B& b) {
     return false;
   }
   if (b.wants(1)) {
-    b.give(1, b.zeroUnless(mask, g));
+    b.accumulateGradient(1, b.zeroUnless(mask, g));
   }
   if (b.wants(2)) {
-    b.give(2, b.zeroWhere(mask, g));
+    b.accumulateGradient(2, b.zeroWhere(mask, g));
   }
   return true;
 }
@@ -292,31 +294,31 @@ bool maskedFill(B& b) {
   if (b.wants(2) || b.dtype(b.tensor(1)) != ir::DType::kBool) {
     return false;
   }
-  b.give(0, b.zeroWhere(b.tensor(1), b.gradient()));
+  b.accumulateGradient(0, b.zeroWhere(b.tensor(1), b.gradient()));
   return true;
 }
 
 bool addcmul(B& b) {
   const V g = b.gradient();
   const double factor = b.isNone(3) ? 1 : b.number(3);
-  b.give(0, g);
+  b.accumulateGradient(0, g);
   if (b.wants(1)) {
-    b.give(1, b.mul(val(b.mul(val(g), val(b.tensor(2)))), num(factor)));
+    b.accumulateGradient(1, b.mul(val(b.mul(val(g), val(b.tensor(2)))), num(factor)));
   }
   if (b.wants(2)) {
-    b.give(2, b.mul(val(b.mul(val(g), val(b.tensor(1)))), num(factor)));
+    b.accumulateGradient(2, b.mul(val(b.mul(val(g), val(b.tensor(1)))), num(factor)));
   }
   return true;
 }
 
 bool cosine(B& b) {
   const V sine = b.point(Operator::kSin, {val(b.tensor(0))});
-  b.give(0, b.mul(val(b.gradient()), val(b.negative(sine))));
+  b.accumulateGradient(0, b.mul(val(b.gradient()), val(b.negative(sine))));
   return true;
 }
 
 bool sine(B& b) {
-  b.give(0, b.mul(val(b.gradient()), val(b.point(Operator::kCos, {val(b.tensor(0))}))));
+  b.accumulateGradient(0, b.mul(val(b.gradient()), val(b.point(Operator::kCos, {val(b.tensor(0))}))));
   return true;
 }
 

@@ -29,10 +29,10 @@ V asMatrix(B& b, V x) {
 bool product(B& b, size_t first, size_t second) {
   const V g = b.gradient(), x = b.tensor(first), y = b.tensor(second);
   if (b.wants(first)) {
-    b.give(first, b.matmul(g, matrixTransposed(b, y)));
+    b.accumulateGradient(first, b.matmul(g, matrixTransposed(b, y)));
   }
   if (b.wants(second)) {
-    b.give(second, b.matmul(matrixTransposed(b, x), g));
+    b.accumulateGradient(second, b.matmul(matrixTransposed(b, x), g));
   }
   return true;
 }
@@ -78,13 +78,13 @@ bool linear(B& b) {
   }
   const V g = asMatrix(b, b.gradient());
   if (b.wants(0)) {
-    b.give(0, b.reshape(b.matmul(g, b.saved(1)), b.sizes(x)));
+    b.accumulateGradient(0, b.reshape(b.matmul(g, b.saved(1)), b.sizes(x)));
   }
   if (b.wants(1)) {
-    b.give(1, b.matmul(matrixTransposed(b, g), asMatrix(b, b.saved(0))));
+    b.accumulateGradient(1, b.matmul(matrixTransposed(b, g), asMatrix(b, b.saved(0))));
   }
   if (b.wants(2)) {
-    b.give(2, g);
+    b.accumulateGradient(2, g);
   }
   return true;
 }
@@ -97,7 +97,7 @@ bool addmm(B& b) {
     return false;
   }
   if (b.wants(0)) {
-    b.give(0, b.gradient());
+    b.accumulateGradient(0, b.gradient());
   }
   return product(b, 1, 2);
 }
@@ -111,10 +111,10 @@ bool matmul(B& b) {
   if (left.size() > 2 && right.size() == 2) {
     const V g = asMatrix(b, b.gradient());
     if (b.wants(0)) {
-      b.give(0, b.reshape(b.matmul(g, matrixTransposed(b, b.saved(1))), left));
+      b.accumulateGradient(0, b.reshape(b.matmul(g, matrixTransposed(b, b.saved(1))), left));
     }
     if (b.wants(1)) {
-      b.give(1, b.matmul(matrixTransposed(b, asMatrix(b, b.saved(0))), g));
+      b.accumulateGradient(1, b.matmul(matrixTransposed(b, asMatrix(b, b.saved(0))), g));
     }
     return true;
   }
@@ -129,10 +129,10 @@ bool matmul(B& b) {
   };
   const V g = flat(b.gradient());
   if (b.wants(0)) {
-    b.give(0, b.reshape(b.matmul(g, matrixTransposed(b, flat(b.saved(1)))), left));
+    b.accumulateGradient(0, b.reshape(b.matmul(g, matrixTransposed(b, flat(b.saved(1)))), left));
   }
   if (b.wants(1)) {
-    b.give(1, b.reshape(b.matmul(matrixTransposed(b, flat(b.saved(0))), g), right));
+    b.accumulateGradient(1, b.reshape(b.matmul(matrixTransposed(b, flat(b.saved(0))), g), right));
   }
   return true;
 }
@@ -146,8 +146,8 @@ bool embedding(B& b) {
   const V weight = b.tensor(0);
   ir::TensorDesc meta = ir::TensorDesc::packed(b.dtype(weight), b.sizes(weight));
   const int64_t rows = meta.sizes[0];
-  b.give(0,
-         b.make(Operator::kEmbeddingDenseBackward,
+  b.accumulateGradient(
+      0, b.make(Operator::kEmbeddingDenseBackward,
                 {val(b.gradient()), val(b.tensor(1)), B::Operand::integer(rows), b.operand(2), b.operand(3)},
                 std::move(meta)));
   return true;
@@ -200,7 +200,7 @@ bool attention(B& b) {
                                   withinRows(ir::DType::kF32, k)};
   const V made = b.makeMany(Operator::kPrivateScaledDotProductFlashAttentionForCpuBackward, backward, metas);
   for (uint32_t at = 0; at < 3; ++at) {
-    b.give(at, made + at);
+    b.accumulateGradient(at, made + at);
   }
   return true;
 }

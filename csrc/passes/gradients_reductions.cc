@@ -64,7 +64,7 @@ bool reduction(B& b, const Dims& dims, bool mean) {
     }
     g = b.div(val(g), num(count));
   }
-  b.give(0, spread(b, g, dims, x));
+  b.accumulateGradient(0, spread(b, g, dims, x));
   return true;
 }
 
@@ -84,10 +84,10 @@ void normGradients(B& b, V scaled, V weighed, V factor, const Dims& dims, bool c
                    size_t bias) {
   const V g = b.cast(b.gradient(), ir::DType::kF32);
   if (b.wants(bias)) {
-    b.give(bias, g);
+    b.accumulateGradient(bias, g);
   }
   if (b.wants(weight)) {
-    b.give(weight, b.mul(val(g), val(weighed)));
+    b.accumulateGradient(weight, b.mul(val(g), val(weighed)));
   }
   if (!b.wants(0)) {
     return;
@@ -99,7 +99,7 @@ void normGradients(B& b, V scaled, V weighed, V factor, const Dims& dims, bool c
   if (centred) {
     inner = b.sub(val(inner), val(b.sum(weighted, dims, true, true)));
   }
-  b.give(0, b.mul(val(factor), val(inner)));
+  b.accumulateGradient(0, b.mul(val(factor), val(inner)));
 }
 
 }  // namespace
@@ -121,7 +121,7 @@ bool softmax(B& b) {
   }
   const V product = b.mul(val(g), val(r));
   const V total = b.sum(product, {static_cast<int64_t>(b.rank(r)) - 1}, true);
-  b.give(0, b.sub(val(product), val(b.mul(val(r), val(total)))));
+  b.accumulateGradient(0, b.sub(val(product), val(b.mul(val(r), val(total)))));
   return true;
 }
 
@@ -132,7 +132,7 @@ bool logSoftmax(B& b) {
   }
   const V total = b.sum(g, {static_cast<int64_t>(b.rank(r)) - 1}, true);
   const V chances = b.point(Operator::kExp, {val(r)});
-  b.give(0, b.sub(val(g), val(b.mul(val(chances), val(total)))));
+  b.accumulateGradient(0, b.sub(val(g), val(b.mul(val(chances), val(total)))));
   return true;
 }
 
@@ -193,15 +193,15 @@ void batchNorm(B& b, const BatchNormValues& v) {
     count *= static_cast<double>(sizes[d]);
   }
   const V sum = b.sum(g, dims, true);
-  if (b.isActive(v.bias)) b.giveTo(v.bias, b.reshape(sum, channels));
+  if (b.isActive(v.bias)) b.accumulateInto(v.bias, b.reshape(sum, channels));
   if (!b.isActive(v.weight) && !b.isActive(v.input)) return;
   const V scaled = b.mul(val(b.sub(val(v.input), val(v.mean))), val(v.scale));
   const V along = b.sum(b.mul(val(g), val(scaled)), dims, true);
-  if (b.isActive(v.weight)) b.giveTo(v.weight, b.reshape(along, channels));
+  if (b.isActive(v.weight)) b.accumulateInto(v.weight, b.reshape(along, channels));
   if (!b.isActive(v.input)) return;
   const V mean = b.mul(val(b.add(val(sum), val(b.mul(val(scaled), val(along))))), num(1 / count));
   const V factor = b.mul(val(v.scale), val(b.reshape(v.weight, each)));
-  b.giveTo(v.input, b.mul(val(b.sub(val(g), val(mean))), val(factor)));
+  b.accumulateInto(v.input, b.mul(val(b.sub(val(g), val(mean))), val(factor)));
 }
 
 }  // namespace kintsugi::passes

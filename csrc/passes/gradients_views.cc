@@ -28,7 +28,7 @@ bool joined(B& b, Operator op, size_t dim) {
     const V part = b.gradient(r);
     parts.push_back(part != ir::kNone ? part : b.zeros(b.dtype(b.result(r)), b.sizes(b.result(r))));
   }
-  b.give(0, b.join(op, parts, dim, b.sizes(b.tensor(0))));
+  b.accumulateGradient(0, b.join(op, parts, dim, b.sizes(b.tensor(0))));
   return true;
 }
 
@@ -37,19 +37,19 @@ bool joined(B& b, Operator op, size_t dim) {
 namespace gradients {
 
 bool reshaped(B& b) {
-  b.give(0, b.reshape(b.gradient(), b.sizes(b.tensor(0))));
+  b.accumulateGradient(0, b.reshape(b.gradient(), b.sizes(b.tensor(0))));
   return true;
 }
 
 bool transposed(B& b) {
   const V x = b.tensor(0);
-  b.give(0, b.transpose(b.gradient(), b.dimOf(b.integer(1), x), b.dimOf(b.integer(2), x)));
+  b.accumulateGradient(0, b.transpose(b.gradient(), b.dimOf(b.integer(1), x), b.dimOf(b.integer(2), x)));
   return true;
 }
 
 bool turned(B& b) {
   const size_t rank = b.rank(b.tensor(0));
-  b.give(0, rank < 2 ? b.gradient() : b.transpose(b.gradient(), rank - 2, rank - 1));
+  b.accumulateGradient(0, rank < 2 ? b.gradient() : b.transpose(b.gradient(), rank - 2, rank - 1));
   return true;
 }
 
@@ -60,7 +60,7 @@ bool permuted(B& b) {
   for (size_t d = 0; d < dims.size(); ++d) {
     back[b.dimOf(dims[d], x)] = static_cast<int64_t>(d);
   }
-  b.give(0, b.permute(b.gradient(), back));
+  b.accumulateGradient(0, b.permute(b.gradient(), back));
   return true;
 }
 
@@ -69,7 +69,7 @@ bool reversed(B& b) {
   for (size_t d = 0; d < back.size(); ++d) {
     back[d] = static_cast<int64_t>(back.size() - 1 - d);
   }
-  b.give(0, b.permute(b.gradient(), back));
+  b.accumulateGradient(0, b.permute(b.gradient(), back));
   return true;
 }
 
@@ -83,7 +83,7 @@ bool moved(B& b) {
   }
   back.insert(back.begin() + static_cast<std::ptrdiff_t>(b.dimOf(b.integer(1), x)),
               static_cast<int64_t>(b.dimOf(b.integer(2), x)));
-  b.give(0, b.permute(b.gradient(), back));
+  b.accumulateGradient(0, b.permute(b.gradient(), back));
   return true;
 }
 
@@ -93,8 +93,8 @@ bool selected(B& b) {
   if (!b.isNumber(2)) {
     return false;
   }
-  b.give(0, backOf(b, Operator::kSelectBackward,
-                   {val(b.gradient()), b.list(b.sizes(x)), integer(dim), b.operand(2)}));
+  b.accumulateGradient(0, backOf(b, Operator::kSelectBackward,
+                                 {val(b.gradient()), b.list(b.sizes(x)), integer(dim), b.operand(2)}));
   return true;
 }
 
@@ -114,9 +114,9 @@ bool sliced(B& b) {
   if (begin == 0 && end == size && b.integer(4) == 1) {
     return same(b);
   }
-  b.give(0, backOf(b, Operator::kSliceBackward,
-                   {val(b.gradient()), b.list(b.sizes(x)), integer(static_cast<int64_t>(dim)), integer(begin),
-                    integer(end), b.operand(4)}));
+  b.accumulateGradient(0, backOf(b, Operator::kSliceBackward,
+                                 {val(b.gradient()), b.list(b.sizes(x)), integer(static_cast<int64_t>(dim)),
+                                  integer(begin), integer(end), b.operand(4)}));
   return true;
 }
 
@@ -128,9 +128,9 @@ bool narrowed(B& b) {
     return false;
   }
   const int64_t begin = b.integer(2) + (b.integer(2) < 0 ? b.sizes(x)[dim] : 0);
-  b.give(0, backOf(b, Operator::kSliceBackward,
-                   {val(b.gradient()), b.list(b.sizes(x)), integer(static_cast<int64_t>(dim)), integer(begin),
-                    integer(begin + b.integer(3)), integer(1)}));
+  b.accumulateGradient(0, backOf(b, Operator::kSliceBackward,
+                                 {val(b.gradient()), b.list(b.sizes(x)), integer(static_cast<int64_t>(dim)),
+                                  integer(begin), integer(begin + b.integer(3)), integer(1)}));
   return true;
 }
 
@@ -152,7 +152,7 @@ bool concatenated(B& b) {
   for (const B::Operand& part : b.elements(0)) {
     const int64_t size = b.sizes(part.id)[dim];
     if (b.isActive(part.id)) {
-      b.giveTo(part.id, b.slice(g, dim, at, at + size));
+      b.accumulateInto(part.id, b.slice(g, dim, at, at + size));
     }
     at += size;
   }
@@ -165,7 +165,7 @@ bool stacked(B& b) {
   int64_t at = 0;
   for (const B::Operand& part : b.elements(0)) {
     if (b.isActive(part.id)) {
-      b.giveTo(part.id, b.select(g, dim, at));
+      b.accumulateInto(part.id, b.select(g, dim, at));
     }
     ++at;
   }

@@ -2,8 +2,8 @@
 //
 // A pass is a row of graph_passes.cc: a function, and the name by which file tests (`; test:
 // graph-pass=drop-copies`), logs and statistics know it. Each is timed (passes/pass_statistics.h); where
-// verification is on, the graph is verified before the first and behind each; with KINTSUGI_LOGS=graph_passes
-// the graph is printed as it comes and behind each pass that changed it.
+// verification is on, the graph is verified before the first and after each; with KINTSUGI_LOGS=graph_passes
+// the graph is printed as it comes and after each pass that changed it.
 //
 // Pure functions of the graph; need a SizeScope. Any thread. No GIL.
 #pragma once

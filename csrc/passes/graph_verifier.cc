@@ -15,8 +15,8 @@ using ir::Problem;
 
 constexpr size_t kMaxProblems = 20;
 
-// How far the last element lies behind the first, and 1: elements of memory that sizes and strides need.
-// Nothing: there are no elements, or strides go backwards.
+// The number of elements of memory that sizes and strides span. Nothing: there are no elements, or a stride
+// is negative.
 int64_t spanOf(const std::vector<Size>& sizes, const std::vector<Size>& strides) {
   int64_t span = 1;
   for (size_t d = 0; d < sizes.size() && d < strides.size(); ++d) {
@@ -52,7 +52,7 @@ class Verifier {
     checkInputs();
     checkOutputs();
     inOrder_ = ok_;
-    // What follows looks at arguments and homes.
+    // The checks below index arguments and homes.
     for (NodeId id = 0; inOrder_ && id < nodes_.size(); ++id) {
       checkArity(id);
     }

@@ -102,7 +102,7 @@ class Grouper {
     return 0;
   }
 
-  // Something at `level` takes what groups other than `own` make: those can't be moved behind it any more.
+  // Something at `level` takes what groups other than `own` make: those can't be moved after it any more.
   void noteUser(const Node& node, uint32_t level, uint32_t own) {
     for (const NodeId arg : node.args) {
       const uint32_t group = groupOf_[memoryOf(graph_, arg).base];

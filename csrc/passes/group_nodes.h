@@ -1,11 +1,11 @@
-// Which core operations of a tensor graph are one kernel.
+// Fusion: which core operations of a tensor graph become one kernel.
 //
-// Idea: nodes are taken in order. A node joins the groups of its arguments, and makes them one, where all run
-// over the same elements (a reduction and what is made of it run over rows) and where everything else that
-// they need can be there before. The latter is told by levels: a group's level is above those of all that it
-// takes from outside, so groups never wait for each other in a circle. A group may be moved to a higher level
-// as long as nothing at or below it has taken what the group makes. Nearly linear in the size of the graph.
-// Pure functions, no GIL.
+// Idea: nodes are visited in order. A node joins the groups of its arguments, and merges them, if all iterate
+// over the same elements (a reduction and its users iterate over rows) and if everything else that they need
+// can be computed before. Levels guarantee the latter: a group's level is above the levels of all groups
+// whose results it takes, so groups never depend on each other in a cycle. A group may be raised to a higher
+// level as long as no group at or below that level has taken its results. Nearly linear in the size of the
+// graph. Pure functions, no GIL.
 #pragma once
 
 #include <vector>
@@ -20,7 +20,7 @@ struct Group {
   std::vector<NodeId> members;  // in order; none: it has become part of another one
   std::vector<Size> sizes;      // what it runs over
   uint32_t reduced = 0;         // how many dimensions it reduces; 0: nothing
-  uint32_t behind = 0;          // how many dimensions stay behind those
+  uint32_t behind = 0;          // how many dimensions stay after those
   bool parts = false;           // some member is a part, which rows do not have
   bool product = false;         // one member is a product
   bool alone = false;           // attention, which nothing joins

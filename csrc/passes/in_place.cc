@@ -12,13 +12,13 @@ using ops::Trait;
 
 namespace {
 
-// Made here, by what surely makes a new tensor.
+// Was the value made in the segment, by an operator that surely allocates?
 bool isOwn(const Node& node) {
   return isCore(node) || node.kind == NodeKind::kJoin ||
          (node.kind == NodeKind::kResult && (node.fresh || node.own));
 }
 
-// The node over so many elements; a cast may make more of them than there are. False: it is of others.
+// Broadcasts the node to a size. False: its size does not fit.
 bool spread(Node& node, const std::vector<Size>& sizes) {
   if (node.sizes == sizes) {
     node.sizes = sizes;
@@ -38,8 +38,8 @@ bool spread(Node& node, const std::vector<Size>& sizes) {
   return true;
 }
 
-// As it was seen, which each run has to check where sizes vary.
-bool liesLike(const Node& node, const Node& like) {
+// Has the node the layout of `like`? Where sizes vary, each run checks that they are equal.
+bool hasLayoutOf(const Node& node, const Node& like) {
   const bool contiguous = node.strides == contiguousStrides(node.sizes);
   if (node.sizes.size() != like.sizes.size() ||
       contiguous != (like.strides == contiguousStrides(like.sizes))) {
@@ -72,7 +72,7 @@ bool InPlaceBuilder::add(const Instruction& ins, std::string_view name) {
   return true;
 }
 
-// What the operator computes is what the value is from here on.
+// The result of an in-place operator becomes the content of its first operand.
 bool InPlaceBuilder::writeTo(ValueId target, ops::Operator op, std::span<const Operand> operands) {
   const NodeId content = nodeOf_[target], tensor = memory_.tensorOf(target);
   const Decomposition* row = decompositionOf(op);
@@ -86,7 +86,7 @@ bool InPlaceBuilder::writeTo(ValueId target, ops::Operator op, std::span<const O
     }
   }
   for (const Operand& o : operands.subspan(1)) {
-    if (o.isValue() && trace_.values[o.id].kind == TypeKind::kTensor && memory_.mayMeet(target, o.id)) {
+    if (o.isValue() && trace_.values[o.id].kind == TypeKind::kTensor && memory_.mayOverlap(target, o.id)) {
       return false;
     }
   }
@@ -108,7 +108,7 @@ bool InPlaceBuilder::writeTo(ValueId target, ops::Operator op, std::span<const O
   return true;
 }
 
-// A new node that lies like another one, or is contiguous where that has gaps. kNone: it can't be one.
+// A new node with the layout of another one, or a contiguous one if that has gaps. kNone: it is not possible.
 NodeId InPlaceBuilder::compute(const Decomposition& row, std::span<const Operand> operands,
                                const Node& like) {
   const bool numbers = std::any_of(operands.begin(), operands.end(), [&](const Operand& o) {
@@ -239,7 +239,7 @@ bool InPlaceBuilder::isLikeAll(NodeId first, std::span<const Operand> operands) 
            }
            const NodeId id = nodeOf_[o.id];
            return id != ir::kNone && graph_.nodes[id].elem == like.elem &&
-                  (graph_.nodes[id].sizes.empty() || liesLike(graph_.nodes[id], like));
+                  (graph_.nodes[id].sizes.empty() || hasLayoutOf(graph_.nodes[id], like));
          });
 }
 
@@ -257,7 +257,7 @@ bool InPlaceBuilder::mayWrite(ValueId target) const {
   }
   const NodeId content = nodeOf_[target];
   return isOwn(graph_.nodes[content]) && graph_.nodes[content].elem != Elem::kOther &&
-         !memory_.isLookedAt(content);
+         !memory_.hasViews(content);
 }
 
 }  // namespace kintsugi::passes

@@ -6,6 +6,7 @@
 #include "passes/attention.h"
 #include "passes/fuse.h"
 #include "passes/kernel_text.h"
+#include "support/check.h"
 
 namespace kintsugi::passes {
 
@@ -43,6 +44,37 @@ bool Kernel::checks() const {
   });
 }
 
+void Kernel::checkForm() const {
+  KINTSUGI_CHECK(!sizes.empty(), "a kernel without dimensions");
+  for (const KernelAccess& access : accesses) {
+    KINTSUGI_CHECK(access.strides.size() == sizes.size() || attention, "an access with ",
+                   access.strides.size(), " strides in a kernel of ", sizes.size(), " dimensions");
+  }
+  for (size_t k = 0; k < ops.size(); ++k) {
+    KINTSUGI_CHECK(ops[k].kind != KernelOpKind::kLoad || ops[k].access < accesses.size(), "op ", k, " loads ",
+                   ops[k].access);
+    for (const uint32_t arg : ops[k].args) {
+      KINTSUGI_CHECK(arg < k, "op ", k, " takes op ", arg);
+    }
+  }
+  for (const KernelStore& store : stores) {
+    KINTSUGI_CHECK(store.op < ops.size() && store.access < accesses.size() && accesses[store.access].store,
+                   "a store of op ", store.op, " to access ", store.access);
+  }
+}
+
+size_t Kernel::numberCount() const {
+  size_t count = sizes.size();
+  for (const KernelAccess& access : accesses) {
+    count += access.strides.size();
+  }
+  for (const KernelOp& op : ops) {
+    const bool takes = op.kind == KernelOpKind::kPoint && op.op == Core::kTake;
+    count += 2 * op.bounds.size() + (takes ? 2 : 0);
+  }
+  return count + (product ? 5 : 0) + (attention ? 2 : 0);
+}
+
 std::string Kernel::key() const {
   constexpr std::string_view kInner[] = {"unit", "zero", "strided"};
   std::string out = columns         ? "columns"
@@ -57,7 +89,7 @@ std::string Kernel::key() const {
   for (const KernelAccess& access : accesses) {
     out += std::string(access.store ? "out " : "in ") + std::string(elemName(access.elem)) + " " +
            std::string(kInner[static_cast<size_t>(access.inner)]) +
-           ((columns || attention) && access.still ? " still" : "") + (access.turned ? " turned" : "") +
+           ((columns || attention) && access.still ? " still" : "") + (access.transposed ? " turned" : "") +
            (access.repeat != 1 ? " repeat=" + std::to_string(access.repeat) : "") + "\n";
   }
   for (size_t i = 0; i < ops.size(); ++i) {

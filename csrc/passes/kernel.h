@@ -31,7 +31,7 @@ struct KernelAccess {
   bool still = false;  // the same all along the inner dimension
   // A load whose memory lies along the last outer dimension: moved in squares, then as if it lay along the
   // inner one.
-  bool turned = false;
+  bool transposed = false;
   // A load that takes each element for so many neighbours along the inner dimension.
   uint32_t repeat = 1;
   bool operator==(const KernelAccess&) const = default;
@@ -100,6 +100,11 @@ struct Kernel {
   size_t outerRank() const { return sizes.size() - 1; }
   // Is there anything that it may find wrong with what it reads?
   bool checks() const;
+  // How many `numbers` its function takes: extents, strides, bounds, and those of a product or attention.
+  size_t numberCount() const;
+  // What code generation relies on, as checks: ops use earlier ops and accesses of the kernel, and each
+  // access has a stride for each dimension.
+  void checkForm() const;
   // Of kernels with the same code; also a text for people.
   std::string key() const;
 };

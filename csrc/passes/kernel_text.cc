@@ -64,7 +64,7 @@ void appendAccess(std::string& out, const KernelAccess& access) {
   out += " " + std::string(kInner[static_cast<size_t>(access.inner)]);
   out += access.offset != 0 ? " offset=" + std::to_string(access.offset) : "";
   out += access.still ? " still" : "";
-  out += access.turned ? " turned" : "";
+  out += access.transposed ? " turned" : "";
   out += access.repeat != 1 ? " repeat=" + std::to_string(access.repeat) : "";
 }
 
@@ -199,7 +199,7 @@ class Reader {
     access.inner = static_cast<Inner>(inner);
     access.offset = rest("offset", 0);
     access.still = eatOnLine("still");
-    access.turned = eatOnLine("turned");
+    access.transposed = eatOnLine("turned");
     access.repeat = static_cast<uint32_t>(rest("repeat", 1));
     kernel_.accesses.push_back(std::move(access));
   }

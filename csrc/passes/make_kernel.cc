@@ -39,11 +39,13 @@ class KernelMaker {
       chooseVectors();
       measureRows();
     } else if (!kernel_.product) {
-      turnLoads();
+      transposeLoads();
     }
     for (KernelAccess& access : kernel_.accesses) {
       const Size inner = access.strides[access.strides.size() - (kernel_.columns ? 2 : 1)];
-      access.inner = inner == 1 || access.turned ? Inner::kUnit : inner == 0 ? Inner::kZero : Inner::kStrided;
+      access.inner = inner == 1 || access.transposed ? Inner::kUnit
+                     : inner == 0                    ? Inner::kZero
+                                                     : Inner::kStrided;
       access.still = access.strides.back() == 0;
     }
     kernel_.over = readsWhatItStores();
@@ -161,7 +163,7 @@ class KernelMaker {
     for (size_t d = 0; d < order.size(); ++d) {
       order[d] = d;
     }
-    // Dimensions of size 1, whose stride is 0 here, go anyway.
+    // Dimensions of size 1 have stride 0 here, and are dropped later.
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return along[a].hint > along[b].hint; });
     permute(order);
@@ -184,7 +186,7 @@ class KernelMaker {
     }
   }
 
-  // What stays behind the rows comes before them.
+  // What stays after the rows comes before them.
   void moveRowsLast() {
     const size_t rank = kernel_.sizes.size(), end = rank - group_.behind, begin = end - group_.reduced;
     std::vector<size_t> order;
@@ -219,10 +221,11 @@ class KernelMaker {
     permute(order);
   }
 
-  // Loads that have no order along the inner dimension, but along an outer one: that comes last of these.
-  void turnLoads() {
+  // Some loads are contiguous along an outer dimension instead of the inner one: that dimension becomes the
+  // last of the outer ones, so that blocks can be transposed.
+  void transposeLoads() {
     constexpr size_t kMost = 2;
-    const int64_t fewest = target().turnedSquare;
+    const int64_t fewest = target().transposeSquare;
     const size_t rank = kernel_.sizes.size();
     if (rank < 2 || kernel_.sizes.back().hint < fewest || !bounds().empty() || kernel_.checks()) {
       return;
@@ -250,10 +253,10 @@ class KernelMaker {
       order.push_back(d < best ? d : d + 2 < rank ? d + 1 : d + 2 == rank ? best : d);
     }
     permute(order);
-    size_t turned = 0;
+    size_t transposed = 0;
     for (KernelAccess& access : kernel_.accesses) {
-      access.turned = turned < kMost && fits(access, rank - 2);
-      turned += access.turned ? 1 : 0;
+      access.transposed = transposed < kMost && fits(access, rank - 2);
+      transposed += access.transposed ? 1 : 0;
     }
   }
 
@@ -265,7 +268,7 @@ class KernelMaker {
     if (rank < 3 || group_.reduced != 0 || kernel_.product || !bounds().empty() || kernel_.checks()) {
       return;
     }
-    const Size count = settled(kernel_.sizes.back());
+    const Size count = folded(kernel_.sizes.back());
     const bool power = count.fixed() && count.hint > 1 && count.hint <= target().costs.mostRepeats &&
                        (count.hint & (count.hint - 1)) == 0;
     const auto one = [&](const KernelAccess& access) {
@@ -288,7 +291,7 @@ class KernelMaker {
   void measureRows() {
     const Target::Costs& costs = target().costs;
     const int64_t most = kernel_.columns ? costs.longestColumn : costs.longestRow;
-    const Size row = settled(kernel_.sizes.back());
+    const Size row = folded(kernel_.sizes.back());
     kernel_.longRows = row.hint > most || (!row.fixed() && !sizeTable().require(row, most, kLess | kZero));
   }
 
@@ -330,7 +333,8 @@ class KernelMaker {
     }
   }
 
-  // Dimensions of size 1 go, neighbours that are one run become one. The row stays apart from the rest.
+  // Drops dimensions of size 1 and merges neighbours that are contiguous in all accesses. The row is never
+  // merged with outer dimensions.
   void collapse() {
     const bool bordered = group_.reduced != 0 || kernel_.product;
     size_t rows = kernel_.sizes.size() - (kernel_.product ? 1 : group_.reduced);  // dimensions before the row

@@ -12,7 +12,7 @@ namespace kintsugi::passes {
 
 namespace {
 
-// What a kernel reads: memory, and in which order.
+// A read of a kernel: whose memory, and by which strides.
 struct Load {
   NodeId base = ir::kNone;
   int64_t offset = 0;
@@ -50,7 +50,7 @@ class Merger {
     std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
       return grouping_.groups[a].level < grouping_.groups[b].level;
     });
-    // The last few of each kind, as those before are too far away to be worth a look.
+    // Only the last few of each kind are compared, to keep the pass linear.
     constexpr size_t kMostOpen = 8;
     std::map<std::string, std::vector<uint32_t>> open;
     for (const uint32_t at : order) {
@@ -162,6 +162,6 @@ class Merger {
 
 }  // namespace
 
-void mergeAlike(const TensorGraph& graph, Grouping& grouping) { Merger(graph, grouping).run(); }
+void mergeIsomorphic(const TensorGraph& graph, Grouping& grouping) { Merger(graph, grouping).run(); }
 
 }  // namespace kintsugi::passes

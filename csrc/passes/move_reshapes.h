@@ -1,4 +1,4 @@
-// Moves reshapes behind the computations that follow them.
+// Moves reshapes after the computations that follow them.
 //
 //   %1 = mul(%0, %0) f32[2,6]              %1 = mul(%0, %0) f32[2,6]
 //   %2 = view(%1) f32[2,2,3]         =>    %2 = add(%1, %4) f32[2,6]      %4: %3 seen as [2,6]

@@ -12,7 +12,7 @@ struct NodeFlag {
   std::string_view name;
   bool Node::*flag;
 };
-// `stacked` and `byRows` are told by the name of the operation: `join.stacked`, `product.rows`.
+// `stacked` and `byRows` follow from the name of the operation: `join.stacked`, `product.rows`.
 inline constexpr NodeFlag kNodeFlags[] = {
     {"fresh", &Node::fresh},   {"own", &Node::own},       {"checked", &Node::checked},
     {"open", &Node::open},     {"byform", &Node::byForm}, {"product", &Node::product},

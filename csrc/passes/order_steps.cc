@@ -69,7 +69,8 @@ class Steps {
     for (const KernelAccess& to : kernel.accesses) {
       for (const KernelAccess& from : kernel.accesses) {
         const bool same = to.store && !from.store && to.elem == from.elem && to.offset == 0 &&
-                          from.offset == 0 && to.strides == from.strides && !from.turned && from.repeat == 1;
+                          from.offset == 0 && to.strides == from.strides && !from.transposed &&
+                          from.repeat == 1;
         const NodeId base = same ? tensorOf(graph_, from.node).base : ir::kNone;
         if (same && bytes(base) != 0 && bytes(base) == bytes(to.node)) {
           out.over.emplace_back(to.node, base);
@@ -117,7 +118,7 @@ class Steps {
   std::vector<Effects> effects_;
 };
 
-// How much is taken while steps run one after the other.
+// The memory that is in use while steps run one after the other.
 class Memory {
  public:
   explicit Memory(const Steps& steps) : steps_(steps), uses_(steps.nodes(), 0), there_(steps.nodes(), false) {
@@ -126,7 +127,7 @@ class Memory {
     }
   }
 
-  // What is taken afterwards, less what is taken now.
+  // The change of memory in use by a step.
   int64_t change(uint32_t step) const {
     int64_t bytes = 0;
     const Effects& effects = steps_.at(step);
@@ -204,8 +205,8 @@ MemoryUse measure(const Steps& steps, const std::vector<uint32_t>& order) {
   return use;
 }
 
-// A step waits for those before it that make what it reads, and a call that may do more for the one before
-// it.
+// A step depends on the steps that make what it reads. A call that may have effects also depends on the one
+// before it.
 class Orderer {
  public:
   explicit Orderer(const Steps& steps) : steps_(steps), waits_(steps.count(), 0), users_(steps.count()) {
@@ -228,7 +229,7 @@ class Orderer {
     }
   }
 
-  // `rank`: who of those that can run comes next; with `eager`, unless another one frees memory.
+  // List scheduling. `rank`: the order among ready steps; with `eager`, a step that frees memory comes first.
   std::vector<uint32_t> run(const std::vector<uint32_t>& rank, bool eager) {
     Memory memory(steps_);
     std::vector<uint32_t> waits = waits_, order, ready;
@@ -262,7 +263,7 @@ class Orderer {
     return order;
   }
 
-  // The same order, but for steps that let go of no more than they make: these run right before the first one
+  // The same order, but for steps that drop no more than they make: these run right before the first one
   // that waits for them.
   std::vector<uint32_t> sunk(const std::vector<uint32_t>& order) {
     Memory memory(steps_);

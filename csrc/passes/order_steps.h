@@ -1,18 +1,16 @@
-// The order in which kernels, calls and views run, such that little memory is taken at once.
+// Schedules kernels, calls and views so that the peak of memory is low.
 //
 //   kernel: a of x                              kernel: a of x
 //   call:   y of z                     =>       kernel: s, a sum, of a       a is dropped here
 //   kernel: s, a sum, of a                      call:   y of z
 //
-// Idea: fusion puts a kernel where something first needs it. What leaves less memory taken than there was (a
-// large tensor goes, a small one comes) runs as soon as it can instead, while what it reads is in the cache;
-// of several, what frees most. The order of the program is tried as well: of two branches, fusion may have
-// put first what is held longest; and each of these orders with what only takes memory put off until somebody
-// waits for it. The order is changed only where that lowers the greatest amount of memory that is taken at
-// once, or, where that stays, the way from where a tensor is made to where it is read. Kernels that may write
-// over what they read last take no memory for it. Calls stay in order among each other, but for those that
-// surely do nothing but make new tensors. Where results of calls tell sizes, everything stays. Deterministic;
-// no GIL.
+// Idea: fusion puts a kernel where its result is first needed. A step that frees more memory than it takes (a
+// reduction of a large tensor that dies there) runs as early as it can instead, while what it reads is in the
+// cache; among several, the one that frees most. Three more orders are tried: the program's own, and both
+// with steps that only take memory delayed until something waits for them. The order changes only if that
+// lowers the peak, or keeps it and shortens the distance from where tensors are made to where they are read.
+// A kernel that may overwrite its dying operand takes no memory. Calls keep their order, except calls that
+// only make new tensors. Where sizes are read from results of calls, nothing moves. Deterministic; no GIL.
 #pragma once
 
 #include "passes/fuse.h"

@@ -46,7 +46,7 @@ class WriteOrder {
  private:
   uint32_t groupOf(NodeId id) const { return grouping_.groupOf[id]; }
 
-  // Who takes what groups make, and who reads the memory of inputs.
+  // Finds the users of groups' results, and the readers of inputs' memory.
   void findUsers() {
     const std::vector<bool> escapes = escapingNodes(graph_);
     const size_t count = grouping_.groups.size();
@@ -79,7 +79,7 @@ class WriteOrder {
     }
   }
 
-  // Can't fail, and neither can what uses it.
+  // Can the group run after the first store? It and all its users must not be able to fail.
   void findLateable() {
     lateable_.assign(grouping_.groups.size(), true);
     for (uint32_t at = 0; at < lateable_.size(); ++at) {
@@ -129,7 +129,7 @@ class WriteOrder {
            write.strides == contiguousStrides(write.sizes);
   }
 
-  // Groups that make direct stores and all that uses what they make, in an order in which each comes behind
+  // Groups that make direct stores and all that uses what they make, in an order in which each follows
   // what it uses and before its memory is overwritten. False: there is none.
   bool sortLate(std::vector<uint32_t>& order) const {
     std::set<uint32_t> late;

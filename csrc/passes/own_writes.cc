@@ -49,14 +49,14 @@ const ir::TensorDesc* OwnWrites::metaOf(ValueId value) const {
   return type.kind == TypeKind::kTensor && trace_.hasFixedSizes(type) ? &trace_.metas[type.meta] : nullptr;
 }
 
-const OwnWrites::Look* OwnWrites::lookOf(ValueId value) const {
-  const auto found = looks_.find(value);
-  return found == looks_.end() ? nullptr : &found->second;
+const OwnWrites::ViewOfBase* OwnWrites::viewOfBase(ValueId value) const {
+  const auto found = viewsOfBases_.find(value);
+  return found == viewsOfBases_.end() ? nullptr : &found->second;
 }
 
 // Of a tensor that nobody unknown looks at, or of a view of one.
 const OwnWrites::Own* OwnWrites::ownOf(ValueId value) const {
-  const Look* look = lookOf(value);
+  const ViewOfBase* look = viewOfBase(value);
   if (look == nullptr) {
     return nullptr;
   }
@@ -66,12 +66,12 @@ const OwnWrites::Own* OwnWrites::ownOf(ValueId value) const {
 
 // Which slice of the tensor a view is.
 std::optional<OwnWrites::Place> OwnWrites::placeOf(ValueId value) const {
-  const Look* look = lookOf(value);
+  const ViewOfBase* look = viewOfBase(value);
   if (look == nullptr || look->view == nullptr) {
     return std::nullopt;
   }
   const auto operands = trace_.operandsOf(*look->view);
-  const Look* from = lookOf(operands[0].id);
+  const ViewOfBase* from = viewOfBase(operands[0].id);
   const bool numbers = std::all_of(operands.begin() + 1, operands.end(), [](const Operand& o) {
     return o.kind == OperandKind::kInt || o.kind == OperandKind::kNone;
   });
@@ -124,7 +124,7 @@ bool OwnWrites::fitsBeside(const Own& own, const Place& place) {
 }
 
 // The same slice is read before it is written.
-bool OwnWrites::isApart(const Place& place, const std::optional<Place>& other) {
+bool OwnWrites::isDisjoint(const Place& place, const std::optional<Place>& other) {
   return other && other->dim == place.dim &&
          ((other->low == place.low && other->high == place.high) || other->high <= place.low ||
           place.high <= other->low);
@@ -143,9 +143,9 @@ bool OwnWrites::takesPart(const Instruction& ins) const {
       target->sizes != source->sizes || target->dtype != source->dtype || target->device != source->device) {
     return false;
   }
-  const Look* look = lookOf(operands[1].id);
-  const bool ofItself = look != nullptr && look->base == lookOf(operands[0].id)->base;
-  if (ofItself && !isApart(*place, placeOf(operands[1].id))) {
+  const ViewOfBase* look = viewOfBase(operands[1].id);
+  const bool ofItself = look != nullptr && look->base == viewOfBase(operands[0].id)->base;
+  if (ofItself && !isDisjoint(*place, placeOf(operands[1].id))) {
     return false;  // what is read may have been written a moment before: ATen knows in which order
   }
   const bool gathers = ofItself || !fitsBeside(*own, *place);
@@ -156,9 +156,9 @@ bool OwnWrites::takesPart(const Instruction& ins) const {
 bool OwnWrites::readsItself(const Instruction& ins) const {
   std::vector<ValueId> used;
   ir::collectValues(trace_, trace_.operandsOf(ins).subspan(1), used);
-  const ValueId base = lookOf(trace_.operandsOf(ins)[0].id)->base;
+  const ValueId base = viewOfBase(trace_.operandsOf(ins)[0].id)->base;
   return std::any_of(used.begin(), used.end(), [&](ValueId value) {
-    const Look* look = lookOf(value);
+    const ViewOfBase* look = viewOfBase(value);
     return look != nullptr && look->base == base;
   });
 }
@@ -169,8 +169,9 @@ bool OwnWrites::takesRows(const Instruction& ins) const {
     return false;
   }
   const Own* own = ownOf(operands[0].id);
-  return own != nullptr && lookOf(operands[0].id)->view == nullptr && !isFollowed(ins) && !readsItself(ins) &&
-         metaOf(lookOf(operands[0].id)->base) != nullptr && own->gathers < kMostGathers;
+  return own != nullptr && viewOfBase(operands[0].id)->view == nullptr && !isFollowed(ins) &&
+         !readsItself(ins) && metaOf(viewOfBase(operands[0].id)->base) != nullptr &&
+         own->gathers < kMostGathers;
 }
 
 bool OwnWrites::takes(const Instruction& ins) const {
@@ -182,13 +183,13 @@ bool OwnWrites::needsCut(const Instruction& ins) const {
     return false;
   }
   const auto operands = trace_.operandsOf(ins);
-  const Look* look = !operands.empty() && operands[0].isValue() ? lookOf(operands[0].id) : nullptr;
+  const ViewOfBase* look = !operands.empty() && operands[0].isValue() ? viewOfBase(operands[0].id) : nullptr;
   return look != nullptr && look->view != nullptr && ownOf(operands[0].id) != nullptr && !takes(ins);
 }
 
 // Does a write to `target` leave what the part was taken from as it was?
 bool OwnWrites::isSafe(const Part& part, ValueId base, ValueId target) const {
-  const Look *from = lookOf(part.source), *to = lookOf(target);
+  const ViewOfBase *from = viewOfBase(part.source), *to = viewOfBase(target);
   if (from != nullptr && from->base == base) {
     return false;  // a part of itself
   }
@@ -231,24 +232,24 @@ void OwnWrites::read(const Instruction& ins, bool allButFirst) {
   std::vector<ValueId> used;
   ir::collectValues(trace_, trace_.operandsOf(ins).subspan(allButFirst ? 1 : 0), used);
   for (const ValueId value : used) {
-    if (const Look* look = lookOf(value)) {
+    if (const ViewOfBase* look = viewOfBase(value)) {
       gather(look->base);
     }
   }
 }
 
 void OwnWrites::addView(const Instruction& ins) {
-  const ValueId base = lookOf(trace_.operandsOf(ins)[0].id)->base;
+  const ValueId base = viewOfBase(trace_.operandsOf(ins)[0].id)->base;
   read(ins, true);
   for (uint32_t r = 0; r < ins.resultCount; ++r) {
-    looks_[ins.firstResult + r] = {base, &ins, r};
+    viewsOfBases_[ins.firstResult + r] = {base, &ins, r};
   }
 }
 
 void OwnWrites::addPart(const Instruction& ins) {
   const auto operands = trace_.operandsOf(ins);
   const ValueId target = operands[0].id, source = operands[1].id;
-  const Look look = *lookOf(target);
+  const ViewOfBase look = *viewOfBase(target);
   const Place place = placeOf(target).value();
   read(ins, true);
   beforeWrite(target);
@@ -269,7 +270,7 @@ void OwnWrites::addPart(const Instruction& ins) {
   }
   own.dim = place.dim;
   own.stacked = place.stacked;
-  looks_[ins.firstResult] = look;
+  viewsOfBases_[ins.firstResult] = look;
 }
 
 void OwnWrites::addResults(const Instruction& ins) {
@@ -281,7 +282,7 @@ void OwnWrites::addResults(const Instruction& ins) {
     std::vector<ValueId> used;
     ir::collectValues(trace_, trace_.operandsOf(ins), used);
     for (const ValueId value : used) {
-      if (const Look* look = lookOf(value)) {
+      if (const ViewOfBase* look = viewOfBase(value)) {
         owns_.at(look->base).escaped = true;
       }
     }
@@ -293,7 +294,7 @@ void OwnWrites::addResults(const Instruction& ins) {
     if (meta != nullptr && meta->device.isCpu() && elemOf(meta->dtype) != Elem::kOther && isFilled(*meta) &&
         !meta->requiresGrad) {
       owns_[value] = {};
-      looks_[value] = {value, nullptr, 0};
+      viewsOfBases_[value] = {value, nullptr, 0};
     }
   }
 }
@@ -304,13 +305,13 @@ void OwnWrites::add(const Instruction& ins) {
   }
   const std::string name = nameOf(ins);  // hooks may add others
   const auto operands = trace_.operandsOf(ins);
-  const Look* first = !operands.empty() && operands[0].isValue() ? lookOf(operands[0].id) : nullptr;
+  const ViewOfBase* first = !operands.empty() && operands[0].isValue() ? viewOfBase(operands[0].id) : nullptr;
   if (first != nullptr && isDeferredView(name)) {
     addView(ins);
   } else if (takesPart(ins)) {
     addPart(ins);
   } else if (traits_(name).impure) {
-    const Look look = first != nullptr ? *first : Look{};
+    const ViewOfBase look = first != nullptr ? *first : ViewOfBase{};
     const bool known = ops::isInPlace(name) && ins.resultCount == 1;
     std::vector<ValueId> used;
     ir::collectValues(trace_, operands, used);
@@ -320,7 +321,7 @@ void OwnWrites::add(const Instruction& ins) {
     }
     if (first != nullptr && known) {
       owns_.at(look.base).gathers += isRows(name) ? 1 : 0;
-      looks_[ins.firstResult] = look;
+      viewsOfBases_[ins.firstResult] = look;
     } else {
       addResults(ins);
     }
@@ -332,7 +333,7 @@ void OwnWrites::add(const Instruction& ins) {
 
 void OwnWrites::clear() {
   owns_.clear();
-  looks_.clear();
+  viewsOfBases_.clear();
   pending_.clear();
 }
 

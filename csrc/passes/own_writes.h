@@ -1,5 +1,5 @@
-// Writes to tensors that a segment itself has made, by operators that no kernel stands for: to a part of one
-// (`out[:, t] = h`), or to rows (`index_put_`). They become new values.
+// Functionalizes writes to tensors that the segment itself has made, by operators without a kernel: writes to
+// a part (`out[:, t] = h`) and to rows (`index_put_`) become new values.
 //
 //   %3 = aten.zeros_like.default %0               %4 = aten.stack.default [%1, %2], 1
 //   %4 = aten.select.int %3, 1, 0                 %5 = aten.relu.default %4
@@ -8,14 +8,14 @@
 //   %7 = aten.copy_.default %6, %2
 //   %8 = aten.relu.default %3
 //
-// Parts are slices along one dimension. They are gathered, with what is left of the tensor, into a
-// concatenation where somebody reads the tensor first, or before what a part was taken from may change. Views
-// are made again of what the tensor is by then.
+// A part is a slice along one dimension. Parts that have been written are gathered into one concatenation,
+// with the rest of the tensor, when something first reads the tensor, or before the source of a part may
+// change. Later views are taken of the concatenation.
 //
-// Only tensors count that nothing unknown may look at: results of operators that surely make new ones, seen
-// through views alone. Who cuts segments (passes/segments.h) and who rewrites one ask the same class, so that
-// what is left inside can be rewritten. Linear in the size of the segment, times the tensors that have parts
-// at once. No GIL.
+// Only tensors qualify that nothing outside can see: results of operators that surely allocate, reached
+// through views alone. The pass that cuts segments (passes/segments.h) and the one that rewrites them ask the
+// same class, so every write that stays inside a segment can be rewritten. Linear in the size of the segment,
+// times the tensors that have unwritten parts at once. Borrows the trace. No GIL.
 #pragma once
 
 #include <functional>
@@ -41,14 +41,14 @@ class OwnWrites {
     bool escaped = false;  // somebody unknown may look at it
     uint32_t gathers = 0;
   };
-  // Of a value that is such a tensor, or a view of one.
-  struct Look {
+  // A value that is such a tensor, or a view of one: where it comes from.
+  struct ViewOfBase {
     ir::ValueId base = ir::kNone;
     const ir::Instruction* view = nullptr;  // null: the tensor itself
     uint32_t result = 0;                    // of the view
   };
   struct Hooks {
-    std::function<void(ir::ValueId base, const Own&)> gather;  // its parts are to be one with it now
+    std::function<void(ir::ValueId base, const Own&)> gather;  // make the concatenation now
     std::function<ir::ValueId(ir::ValueId)> capture;
   };
 
@@ -64,7 +64,7 @@ class OwnWrites {
   void gatherAll();                      // at its end: what is left
   void clear();                          // another segment begins
 
-  const Look* lookOf(ir::ValueId value) const;
+  const ViewOfBase* viewOfBase(ir::ValueId value) const;
   static bool isDeferredView(std::string_view name);
 
  private:
@@ -82,7 +82,7 @@ class OwnWrites {
   bool isFollowed(const ir::Instruction& ins) const;
   bool isSafe(const Part& part, ir::ValueId base, ir::ValueId target) const;
   static bool fitsBeside(const Own& own, const Place& place);
-  static bool isApart(const Place& place, const std::optional<Place>& other);
+  static bool isDisjoint(const Place& place, const std::optional<Place>& other);
   void addView(const ir::Instruction& ins);
   void addPart(const ir::Instruction& ins);
   void addResults(const ir::Instruction& ins);
@@ -94,7 +94,7 @@ class OwnWrites {
   OperatorTraitsFn traits_;
   Hooks hooks_;
   std::unordered_map<ir::ValueId, Own> owns_;
-  std::unordered_map<ir::ValueId, Look> looks_;
+  std::unordered_map<ir::ValueId, ViewOfBase> viewsOfBases_;
   std::vector<ir::ValueId> pending_;  // tensors with parts
 };
 

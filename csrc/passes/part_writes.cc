@@ -21,9 +21,9 @@ bool mayBeWrite(std::string_view name) {
   return ops::isInPlace(name) && decompositionOf(ops::formOf(name)) != nullptr;
 }
 
-PartWrites::Look PartWrites::lookOf(ValueId value) const {
-  const auto found = looks_.find(value);
-  return found != looks_.end() ? found->second : Look{value, value, false};
+PartWrites::ViewOfBase PartWrites::viewOfBase(ValueId value) const {
+  const auto found = viewsOfBases_.find(value);
+  return found != viewsOfBases_.end() ? found->second : ViewOfBase{value, value, false};
 }
 
 bool PartWrites::needsCut(const Instruction& ins) const {
@@ -33,7 +33,7 @@ bool PartWrites::needsCut(const Instruction& ins) const {
   const std::string& name = trace_.opNames[ins.opName];
   const auto operands = trace_.operandsOf(ins);
   const bool writes = ops::isInPlace(name) && !operands.empty() && operands[0].isValue();
-  if (writes && lookOf(operands[0].id).moves) {
+  if (writes && viewOfBase(operands[0].id).moves) {
     return true;
   }
   if (written_.empty() || isView(ops::find(name))) {
@@ -43,7 +43,7 @@ bool PartWrites::needsCut(const Instruction& ins) const {
   ir::collectValues(
       trace_, operands.subspan(writes && ops::has(ops::formOf(name), ops::Trait::kStoresOnly) ? 1 : 0), used);
   return std::any_of(used.begin(), used.end(), [&](ValueId value) {
-    const Look look = lookOf(value);
+    const ViewOfBase look = viewOfBase(value);
     const auto part = written_.find(look.base);
     return part != written_.end() && part->second != look.tensor;
   });
@@ -55,7 +55,7 @@ void PartWrites::add(const Instruction& ins) {
     return;
   }
   const std::string& name = trace_.opNames[ins.opName];
-  const Look look = lookOf(operands[0].id);
+  const ViewOfBase look = viewOfBase(operands[0].id);
   if (isView(ops::find(name))) {
     std::vector<ValueId> used;
     ir::collectValues(trace_, operands, used);
@@ -63,10 +63,10 @@ void PartWrites::add(const Instruction& ins) {
       return trace_.values[value].kind != ir::TypeKind::kTensor;
     });
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
-      looks_[ins.firstResult + r] = {look.base, ins.firstResult + r, look.moves || numbers};
+      viewsOfBases_[ins.firstResult + r] = {look.base, ins.firstResult + r, look.moves || numbers};
     }
   } else if (ops::isInPlace(name) && ins.resultCount == 1) {
-    looks_[ins.firstResult] = look;
+    viewsOfBases_[ins.firstResult] = look;
     if (look.tensor != look.base) {
       const auto [part, first] = written_.try_emplace(look.base, look.tensor);
       part->second = first || part->second == look.tensor ? look.tensor : ir::kNone;
@@ -75,7 +75,7 @@ void PartWrites::add(const Instruction& ins) {
 }
 
 void PartWrites::clear() {
-  looks_.clear();
+  viewsOfBases_.clear();
   written_.clear();
 }
 

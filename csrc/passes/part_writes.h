@@ -24,15 +24,15 @@ class PartWrites {
   void clear();                          // another segment begins
 
  private:
-  struct Look {
+  struct ViewOfBase {
     ir::ValueId base = ir::kNone;    // whose memory
     ir::ValueId tensor = ir::kNone;  // the first value that was this tensor
     bool moves = false;              // where it lies depends on numbers of the run
   };
-  Look lookOf(ir::ValueId value) const;
+  ViewOfBase viewOfBase(ir::ValueId value) const;
 
   const ir::Trace& trace_;
-  std::unordered_map<ir::ValueId, Look> looks_;
+  std::unordered_map<ir::ValueId, ViewOfBase> viewsOfBases_;
   std::unordered_map<ir::ValueId, ir::ValueId> written_;  // by base: the part, or kNone for several
 };
 

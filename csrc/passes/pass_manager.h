@@ -41,7 +41,7 @@ class PassManager {
   PassManager& addAll();
   PassManager& setDump(Dump dump);
   PassManager& setVerify(bool verify);
-  // How strict the verifier is before the first pass; behind a pass it is kOptimized.
+  // How strict the verifier is before the first pass; after a pass it is kOptimized.
   PassManager& setInput(ir::VerifierMode mode);
 
   void run(guard::Document& document);

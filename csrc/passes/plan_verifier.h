@@ -1,16 +1,12 @@
 // Does a plan use its memory right? Checks the flow of slots through the steps of a native plan
 // (runtime/native_plan.h), from which the driver describes it:
 //
-//   order     a slot is made before it is read or written to, once, and not used after it was dropped; each
-//   is
-//             dropped at most once, inputs, outputs and what stays with the frame never, and all others in
-//             the end
+//   order     a slot is made once, before it is read or written to, and not used after it was dropped;
+//             inputs, outputs and what stays with the frame are never dropped, all others exactly once
 //   inputs    memory of an input is written to only where the plan says so; the program's own tensors are
-//   never
-//             taken over
-//   over      a tensor that is written over is dropped in that step, and is written over once. (Whether a
-//   view
-//             still looks at it is asked in each run: torchapi::isSoleOwner.)
+//             never overwritten by results
+//   over      a tensor that is overwritten is dropped in that step, and overwritten once. (Whether a view
+//             still uses it is asked in each run: torchapi::isSoleOwner.)
 //   places    two tensors that share kept memory do not live at the same time
 //   steady    a step whose results stay with the frame uses only what stays
 //   outputs   are inputs or were made

@@ -195,6 +195,11 @@ std::vector<uint32_t> numberKept(const std::vector<bool>& kept) {
 }
 
 void renumber(Document& document, const Renumbering& to) {
+  const Trace& before = document.trace;
+  KINTSUGI_CHECK(to.instructions.size() == before.code.size() && to.values.size() == before.values.size() &&
+                     to.recipes.size() == before.recipes.size() && to.states.size() == before.states.size() &&
+                     to.sources.size() == document.sources.nodes.size(),
+                 "a pass has numbered another document");
   renumberSources(document, to);
   renumberGuards(document, to);
   document.trace = TraceRebuilder(document.trace, to).run();

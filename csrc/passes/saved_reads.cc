@@ -46,7 +46,7 @@ ValueId SavedReads::readOf(ValueId value, const std::vector<KeptByEager>& kept) 
   return entry->as == KeptByEager::As::kItself && isSeen(same) ? nowOf(same) : value;
 }
 
-bool SavedReads::settle(const std::vector<KeptByEager>& kept, size_t first) {
+bool SavedReads::redirectReads(const std::vector<KeptByEager>& kept, size_t first) {
   ok_ = true;
   for (const uint32_t at : std::span(graph_.backward).subspan(first)) {
     const ir::Instruction ins = trace_.code[at];
@@ -68,7 +68,7 @@ void SavedReads::note(const std::vector<KeptByEager>& kept, const SavedByEager& 
   }
 }
 
-void SavedReads::settleLeaves() {
+void SavedReads::redirectLeaves() {
   for (auto& [leaf, value] : graph_.leaves) value = baseOf(value, Sharing::kItself);
   std::erase_if(graph_.leaves, [&](const auto& pair) { return !isSeen(pair.second); });
 }

@@ -1,10 +1,12 @@
-// Makes the backward read of the tensors that others see (inputs and outputs of the segment) what eager
-// mode's nodes read, in the memory in which these read it, and notes what they keep.
+// Redirects reads of the backward graph, so that it sees the same contents of visible tensors as eager mode's
+// backward. Visible tensors are the inputs and outputs of the segment: the program may write to them, or give
+// them other memory, between forward and backward.
 //
-// Idea: an input or output itself in the backward means the memory that it had in the forward. Where eager
-// mode keeps the tensor itself, a stand-in takes its place (GradientGraph::now).
+// Idea: in the backward graph an input or output means the memory that it had in the forward. Where eager
+// mode saves the tensor itself, later memory counts (`weight.data = other`): the read goes to another input
+// that stands for the tensor as it is then (GradientGraph::now).
 //
-// Works on the graph while it is differentiated. No GIL.
+// Works on the graph while it is differentiated; borrows it. No GIL.
 #pragma once
 
 #include <vector>
@@ -21,11 +23,11 @@ class SavedReads {
       : graph_(graph), trace_(graph.trace), madeBy_(madeBy), inputs_(inputs) {}
 
   void note(const std::vector<KeptByEager>& kept, const SavedByEager& node);
-  // Instructions of the backward, from the `first`-th on, are those of one operator. False: they read
-  // something that eager mode does not keep.
-  bool settle(const std::vector<KeptByEager>& kept, size_t first);
-  // Leaves of tapes that stand for a tensor that is seen.
-  void settleLeaves();
+  // Redirects the reads of one operator's derivative: the instructions of the backward from the `first`-th
+  // on. False: they read something that eager mode does not save.
+  bool redirectReads(const std::vector<KeptByEager>& kept, size_t first);
+  // Redirects the leaves of taped calls to visible tensors.
+  void redirectLeaves();
 
  private:
   bool isSeen(ir::ValueId value) const;

@@ -133,7 +133,7 @@ class Cutter {
   }
 
   // The values that the program gets to see: results, what effects store and calls are given, what frames
-  // hold where a guard fails. A tensor that is written to is one object, before and behind the write.
+  // hold where a guard fails. A tensor that is written to is one object, before and after the write.
   void findSeen() {
     writtenTo_.resize(trace_.values.size());
     for (ValueId value = 0; value < writtenTo_.size(); ++value) {
@@ -258,7 +258,7 @@ class Cutter {
       placeInput(ins);
     } else if (isStep(ins)) {
       body_.push_back({ins, true});
-      deferred_ = true;  // no number is drawn, and nothing is written, behind a step that may leave
+      deferred_ = true;  // no number is drawn, and nothing is written, after a step that may leave
     } else if (ins.op == Op::kGuardBlock && ir::isStop(body_.back().instruction) && body_.back().inGraph) {
       insideBlock_[static_cast<size_t>(trace_.operandsOf(ins)[0].i)] = body_.size() + 1;
       body_.push_back({ins, false});
@@ -493,7 +493,7 @@ class Cutter {
     graph_.push_back(graph);
   }
 
-  // The open segment ends behind the last instruction of its graph.
+  // The open segment ends after the last instruction of its graph.
   void close() {
     const bool marked = operators_ != 0;
     Instruction mark;

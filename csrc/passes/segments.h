@@ -3,16 +3,16 @@
 // A segment holds operators, sizes, scalar arithmetic and changes of the grad mode. What ends one: a guard
 // that may fail, an opaque call, an effect that is not marked deferrable, an operator whose result depends on
 // data, the end. A deferrable effect (a `print`, a counter) stays inside and runs after the graph, unless the
-// graph changes tensors or draws random numbers: then running the graph's instructions one by one, which is
-// what an exception in the graph leads to, would not be the same as never having run it. `input`s move before
-// the segment that they interrupt.
+// graph changes tensors or draws random numbers: after an exception in the graph, its instructions are run
+// one by one, which must have the same effect as if the graph had never run. `input`s move before the segment
+// that they interrupt.
 //
 // For native code, which writes to what the outside sees when all else is done, operators that write in ways
 // that it does not know stay outside, and a segment ends before something reads a tensor of which a part has
 // been written, and before a write to a view that lies elsewhere in each run. Writes to tensors that the
 // segment has made stay inside where they can become new values (passes/own_writes.h), and so do guards of
 // metadata that native code checks anyway. An item() that operators compute with may be inside, too. Where
-// autograd follows, a segment ends behind a tensor that the program gets to see and before what is made of
+// autograd follows, a segment ends after a tensor that the program gets to see and before what is made of
 // it; and where gradients are sent in buckets, it ends for each of these (passes/gradient_cuts.h).
 //
 // What operators do is not known to the IR: SegmentOptions::traits says it. Run on request, for callables

@@ -60,7 +60,7 @@ std::string keyOf(const Node& node) {
   }
   for (const std::vector<Size>* sizes : {&node.sizes, &node.strides}) {
     for (const Size& size : *sizes) {
-      const Size plain = settled(size);
+      const Size plain = folded(size);
       put(plain.hint);
       put(plain.expr);
     }

@@ -11,11 +11,11 @@ namespace kintsugi::passes {
 
 void dropCopies(TensorGraph& graph);
 void mergeEqualNodes(TensorGraph& graph);
-void dropUnusedNodes(TensorGraph& graph);  // and numbers the others anew
+void dropUnusedNodes(TensorGraph& graph);  // and renumbers the others
 
 // Nodes whose tensors the outside gets to see: outputs, and what the views among them look at.
 std::vector<bool> escapingNodes(const TensorGraph& graph);
-// Nodes whose values differ from run to run, for all that the graph tells.
+// Nodes whose values differ from run to run, as far as the graph says.
 std::vector<bool> varyingNodes(const TensorGraph& graph);
 
 }  // namespace kintsugi::passes

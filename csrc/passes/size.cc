@@ -235,7 +235,7 @@ bool operator==(Size a, Size b) {
   return (a.expr == b.expr && a.hint == b.hint) || sizeTable().surelyEqual(a, b);
 }
 
-Size settled(Size size) { return size.fixed() ? size : sizeTable().make(sizeTable().sumOf(size)); }
+Size folded(Size size) { return size.fixed() ? size : sizeTable().make(sizeTable().sumOf(size)); }
 
 std::vector<Size> fixedSizes(const std::vector<int64_t>& numbers) { return {numbers.begin(), numbers.end()}; }
 

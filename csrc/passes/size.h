@@ -1,12 +1,15 @@
 // Sizes of the tensor graph: numbers, or expressions over sizes that are known only at run time.
 //
-// Idea: a size that varies is a symbol; sizes and strides made of it are polynomials, kept in one normal form
-// each, so that two of them are equal for all sizes where their forms are. `==` answers just that: surely
-// equal. What a segment is compiled for and can't be proved (two symbols that were equal while recording) is
-// required: it becomes a check of each run, and from there on the later symbol stands for the earlier
-// expression. Symbols of sizes are at least 2; sizes of 0 and 1 are numbers (tensors broadcast by them),
-// which a run checks as well. Every size has a hint, what it was while recording: for choices between right
-// ways, never for what is right.
+// Idea: a size that varies is a symbol. Sizes and strides computed from symbols are polynomials in a normal
+// form, so two of them are equal for all values of the symbols exactly if their forms are. `==` means that:
+// provably equal. An equation that a segment needs and that can't be proved (two symbols were equal while
+// recording) is *required*: it becomes a check of each run, and the later symbol is replaced by the earlier
+// expression from there on. Symbols are at least 2; sizes of 0 and 1 are numbers, since tensors broadcast by
+// them, and each run checks that too. Every size has a hint, its value while recording, which may decide
+// between ways that are all right, but never what is right.
+//
+//   s0 * 4 == 4 * s0          true: one normal form
+//   sizes.require(s0, s1)     each run checks it; s1 means s0 from here on
 //
 // Ownership: a Size is a number into the SizeTable that is in scope. Threads: one table, one thread. GIL: not
 // needed.
@@ -105,7 +108,7 @@ inline Size& operator*=(Size& a, Size b) { return a = a * b; }
 bool operator==(Size a, Size b);
 
 // The same, a number where it has turned out to be one.
-Size settled(Size size);
+Size folded(Size size);
 std::vector<Size> fixedSizes(const std::vector<int64_t>& numbers);
 std::vector<int64_t> hintsOf(const std::vector<Size>& sizes);
 bool allFixed(const std::vector<Size>& sizes);

@@ -1,13 +1,14 @@
-// Cuts the joint graph of a segment into what runs forward and what runs backward, and chooses what is kept
-// from one to the other.
+// Partitions the joint graph of a segment into a forward and a backward graph, and chooses which values are
+// saved from one to the other (rematerialization).
 //
-// Idea: what the backward takes from the forward is kept or computed again. Values that operators of the
-// backward take as whole tensors are kept; what kernels read is chosen by a minimum cut between what can't be
-// computed again cheaply (inputs, results of calls and reductions) and the backward, weighed by bytes: never
-// more than eager mode keeps. Views are never kept, but what they look at.
+// Idea: a value that the backward takes from the forward is saved or computed again. What operators of the
+// backward take as whole tensors is saved. What kernels read is chosen by a minimum cut between values that
+// are expensive to compute again (inputs, results of calls and reductions) and the backward, weighted by
+// bytes; never more is saved than eager mode would. A view is never saved, but its base is.
 //
-// Inputs and results of the segment are what others write to (`x.data.mul_(2)` is not even noticed). The
-// backward reads them where eager mode's does, and computes nothing else of them again.
+// The program may write to inputs and results of the segment in between (autograd does not notice
+// `x.data.mul_(2)`). The backward reads these where eager mode's backward reads them, and computes nothing
+// else from them again.
 //
 // Pure function, no GIL.
 #pragma once
@@ -21,7 +22,7 @@ struct TrainingSegments {
   ir::Trace forward;   // the inputs of the segment; gives the node's outputs, then what is kept
   ir::Trace backward;  // what is kept, then the gradients that arrive; gives those of inputs
   ir::Trace epilogue;  // inputs of the segment, then the node's outputs
-  ir::KeptForm form;   // own values are counted behind the outputs of `forward`
+  ir::KeptForm form;   // own values are counted after the outputs of `forward`
   std::vector<ir::SegmentPlace> results;  // of the segment; kOwn: of the epilogue
   std::optional<bool> gradBefore;         // the grad mode that the segment has to start in
 };

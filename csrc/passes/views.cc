@@ -41,7 +41,7 @@ struct View {
 
 namespace {
 
-// ATen's rule for when a reshape needs no copy: each run of dimensions that lie behind each other in memory
+// ATen's rule for when a reshape needs no copy: each run of dimensions that lie one after the other in memory
 // has to be split or joined within itself.
 bool viewable(const View::Base& base, const std::vector<int64_t>& sizes) {
   const Size elements = elementCount(fixedSizes(base.sizes));

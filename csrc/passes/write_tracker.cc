@@ -35,13 +35,13 @@ bool isInjective(const Node& node) {
 
 struct Extent {
   int64_t size = 1;   // of the one that lies first
-  int64_t other = 1;  // of the one behind it
+  int64_t other = 1;  // of the one after it
 };
 
-// Have two tensors of the same memory, the second `offset` elements behind the first, surely no element in
+// Have two tensors of the same memory, the second `offset` elements after the first, surely no element in
 // common? Rows of ten, five of each: strides (10, 1), an offset of 0 rows and 5 columns, and columns 0 to 4
 // are not 5 to 9.
-bool surelyApart(const Node& first, const Node& second, int64_t offset) {
+bool provablyDisjoint(const Node& first, const Node& second, int64_t offset) {
   for (const Node* node : {&first, &second}) {
     if (!allFixed(node->sizes) || !allFixed(node->strides)) {
       return false;
@@ -109,7 +109,7 @@ NodeId WriteTracker::placed(ValueId value) const {
   return tensorOf_[value] != ir::kNone ? tensorOf_[value] : contentOf_[value];
 }
 
-bool WriteTracker::mayMeet(ValueId target, ValueId other) const {
+bool WriteTracker::mayOverlap(ValueId target, ValueId other) const {
   const NodeId to = placed(target), from = placed(other);
   if (to == ir::kNone || from == ir::kNone) {
     return false;
@@ -118,8 +118,8 @@ bool WriteTracker::mayMeet(ValueId target, ValueId other) const {
   if (x.base != y.base || isSame(to, from)) {
     return false;
   }
-  return x.offset <= y.offset ? !surelyApart(graph_.nodes[to], graph_.nodes[from], y.offset - x.offset)
-                              : !surelyApart(graph_.nodes[from], graph_.nodes[to], x.offset - y.offset);
+  return x.offset <= y.offset ? !provablyDisjoint(graph_.nodes[to], graph_.nodes[from], y.offset - x.offset)
+                              : !provablyDisjoint(graph_.nodes[from], graph_.nodes[to], x.offset - y.offset);
 }
 
 void WriteTracker::write(ValueId value, NodeId content) {

@@ -4,13 +4,14 @@
 //   %4 = aten.add.Tensor %0, %1, 1     reads that node
 //   segment.end [%3]                   is the tensor of %0
 //
-// Idea: the memory of inputs stays as it is until the end of a run, so a node that reads it means what was
-// there at the beginning, and a run may decline at any point before. A value has a tensor, which memory it
-// is, and a content, the node that its elements are now. An in-place operator makes another content of all
-// values with the same memory; at the end the last content of each is a Write of the graph. Where a part of a
-// tensor has been written, what else looks at the memory is stale: nothing may read it any more.
+// Idea: native code writes to inputs at the very end of a run. Until then a node that reads an input reads
+// what was there at the beginning, and a run can still be given up. Each value of the segment has a tensor
+// (whose memory it is) and a content (the node that computes its present elements). An in-place operator
+// gives all values with the same memory a new content; at the end, the last content of each input becomes a
+// Write of the graph. After a write to a part of a tensor, other views of that memory are stale: reading one
+// refuses the segment.
 //
-// Owned by who builds the graph; no GIL.
+// Owned by the graph builder, valid while it builds. No GIL.
 #pragma once
 
 #include <unordered_map>
@@ -46,12 +47,12 @@ class WriteTracker {
   // Somebody unknown may look at the value's memory from here on.
   void share(ir::ValueId value);
   // ... or somebody looks at that of a node that the segment made.
-  void look(NodeId node) { looked_.insert(node); }
-  bool isLookedAt(NodeId node) const { return looked_.contains(node); }
+  void look(NodeId node) { viewed_.insert(node); }
+  bool hasViews(NodeId node) const { return viewed_.contains(node); }
 
   // May a write to one value change what is read of the other one meanwhile? Such a result hangs on the order
   // in which the elements are written, which is ATen's own. The same tensor does not count.
-  bool mayMeet(ir::ValueId target, ir::ValueId other) const;
+  bool mayOverlap(ir::ValueId target, ir::ValueId other) const;
   // Can the value's memory be written to at all?
   bool mayWrite(ir::ValueId value) const;
   // From here on `content` is what the value's memory holds: it lies like the tensor, or is contiguous.
@@ -75,7 +76,7 @@ class WriteTracker {
   std::vector<NodeId> tensorOf_;
   std::vector<bool> stale_;
   std::unordered_set<NodeId> shared_;  // inputs
-  std::unordered_set<NodeId> looked_;
+  std::unordered_set<NodeId> viewed_;
   std::vector<Pending> pending_;                 // in the order of the program
   std::unordered_map<NodeId, uint32_t> counts_;  // of operators that wrote to an input
 };

@@ -12,7 +12,7 @@ bool watched = false;
 uint64_t first = 0;
 
 uint64_t token() {
-  const KeptError kept;
+  const PendingErrorScope kept;
   PyObject* function = known(Known::kAbcToken);
   const Ref<> number = function != nullptr ? steal(PyObject_CallNoArgs(function)) : Ref<>();
   const uint64_t count = number ? PyLong_AsUnsignedLongLong(number.get()) : 0;

@@ -27,7 +27,7 @@ Ref<> quietText(PyObject* object, const char* attribute) {
 }  // namespace
 
 std::string callableName(PyObject* callable) {
-  const KeptError kept;
+  const PendingErrorScope kept;
   while (PyMethod_Check(callable)) callable = PyMethod_GET_FUNCTION(callable);
   PyObject* self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : nullptr;
   Ref<> name = quietText(callable, "__name__");

@@ -17,7 +17,7 @@ PyObject* hookName() {
 
 PyObject* ofObject() { return _PyType_Lookup(&PyBaseObject_Type, hookName()); }
 
-// --- A class whose bases are to be told nothing. `super(cls, cls).__init_subclass__` is looked up behind the
+// --- A class whose bases are to be told nothing. `super(cls, cls).__init_subclass__` is looked up after the
 // class in its order of resolution: a metaclass of ours puts a class there that answers, and both are gone
 // before anybody sees the class.
 

@@ -1,7 +1,7 @@
 // Raising Python exceptions exactly as CPython's evaluator words them.
 //
 // Threads: the GIL is needed. All functions but takeRaised() leave an exception pending.
-// Example: { const KeptError kept; if (PyObject_IsTrue(x) < 0) PyErr_Clear(); }
+// Example: { const PendingErrorScope kept; if (PyObject_IsTrue(x) < 0) PyErr_Clear(); }
 #pragma once
 
 #include "pyapi/internal.h"
@@ -27,12 +27,12 @@ inline void raiseFromPending(PyObject* exception, const char* format, const char
 PyObject* takeRaised();
 
 // The pending exception, if any, is put aside while one lives, however the scope is left.
-class KeptError {
+class PendingErrorScope {
  public:
-  KeptError() { PyErr_Fetch(&type_, &value_, &traceback_); }
-  KeptError(const KeptError&) = delete;
-  KeptError& operator=(const KeptError&) = delete;
-  ~KeptError() { PyErr_Restore(type_, value_, traceback_); }
+  PendingErrorScope() { PyErr_Fetch(&type_, &value_, &traceback_); }
+  PendingErrorScope(const PendingErrorScope&) = delete;
+  PendingErrorScope& operator=(const PendingErrorScope&) = delete;
+  ~PendingErrorScope() { PyErr_Restore(type_, value_, traceback_); }
 
  private:
   PyObject *type_ = nullptr, *value_ = nullptr, *traceback_ = nullptr;

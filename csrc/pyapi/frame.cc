@@ -29,7 +29,7 @@ void keepFrameObject(PyFrameObject* object, Frame* frame) {
   }
   object->f_frame = copy;
   // The caller is on top now, so that its frame object can be asked for.
-  const KeptError kept;
+  const PendingErrorScope kept;
   if (PyFrameObject* back = PyEval_GetFrame()) {
     object->f_back = reinterpret_cast<PyFrameObject*>(Py_NewRef(reinterpret_cast<PyObject*>(back)));
   } else {

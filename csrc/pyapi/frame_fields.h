@@ -14,23 +14,24 @@ namespace kintsugi::pyapi {
 using Frame = _PyInterpreterFrame;
 // Who evaluates frames (PEP 523): (thread, frame, is an exception thrown into it?) to a result.
 using EvalFunction = _PyFrameEvalFunction;
-// CPython's own evaluator.
+// CPython's own evaluator: a new reference, or null with an exception pending.
 inline PyObject* evaluateFrame(PyThreadState* tstate, Frame* frame, bool throwing) {
   return _PyEval_EvalFrameDefault(tstate, frame, throwing ? 1 : 0);
 }
 
+// What a frame runs, and where it looks names up. All of them borrowed from the frame.
 inline PyCodeObject* codeOf(const Frame* frame);
 inline void setCode(Frame* frame, PyCodeObject* code);
 inline PyObject* globalsOf(const Frame* frame) { return frame->f_globals; }
 inline PyObject* builtinsOf(const Frame* frame) { return frame->f_builtins; }
-// The namespace of a class body or module; null in functions (until somebody asked for locals()).
+// Borrowed: the namespace of a class body or module; null in functions (until somebody asked for locals()).
 inline PyObject* localsDictOf(const Frame* frame) { return frame->f_locals; }
 
 // The version's own slots.h has the variables and the value stack.
 
 // Locals, then cells, then free variables. Borrowed; null: it has no value.
 inline PyObject* localAt(const Frame* frame, int index);
-// Gives it a value (taken over; null: none); the one that it had is the caller's.
+// Gives it a value (stolen; null: none). The one that it had is returned, and owned by the caller.
 inline PyObject* exchangeLocal(Frame* frame, int index, PyObject* value);
 
 // While we evaluate a frame its stack is an array of references of ours: takeStack() gives its top, and hides
@@ -41,8 +42,8 @@ inline void giveStack(Frame* frame, PyObject** top);
 // The stack of a frame that waits, or that CPython evaluates next.
 inline int stackDepth(const Frame* frame);
 inline PyObject* stackAt(const Frame* frame, int index);  // from the bottom; borrowed
-inline void pushOn(Frame* frame, PyObject* object);       // takes it over
-inline PyObject* popFrom(Frame* frame);                   // the caller's
+inline void pushOn(Frame* frame, PyObject* object);       // steals it
+inline PyObject* popFrom(Frame* frame);                   // owned by the caller
 
 // Of a new frame: no variable has a value, and the stack is empty.
 inline void emptySlots(Frame* frame);
@@ -68,7 +69,7 @@ void setRaisingUnit(Frame* frame, int32_t unit);
 void setCallingUnit(Frame* frame, int32_t next);
 
 inline bool ownedByGenerator(const Frame* frame) { return frame->owner == FRAME_OWNED_BY_GENERATOR; }
-// The generator, coroutine or async generator that holds the frame. Only when ownedByGenerator().
+// Borrowed: the generator, coroutine or async generator that holds the frame. Only when ownedByGenerator().
 inline PyGenObject* generatorOf(Frame* frame);
 // Before the first RESUME (cells and the generator object are not made yet) or of hidden code: nobody sees
 // the frame.

@@ -30,7 +30,7 @@ PyObject* delegatesTo(PyGenObject* generator);
 // The iterator that `await object` drives: a new reference, or null with TypeError pending.
 PyObject* awaitableIterator(PyObject* object);
 
-// The generator of an object that PyGen_Check() and its like say yes to.
+// The same object, borrowed, as the generator that PyGen_Check() or its like has found it to be.
 inline PyGenObject* asGenerator(PyObject* object) { return reinterpret_cast<PyGenObject*>(object); }
 
 // What a StopIteration says; borrowed.

@@ -19,7 +19,8 @@ void removeEvalHook();
 
 bool evalHookInstalled();
 
-// Evaluates a frame with the evaluator below ours (CPython's own, mostly): how a hook passes a frame on.
+// Evaluates a frame with the evaluator below ours (CPython's own, mostly): how a hook passes a frame on. A
+// new reference, or null with an exception pending.
 PyObject* evalFrameBelow(PyThreadState* tstate, Frame* frame, int throwing);
 
 // The evaluator of this thread's interpreter, whoever's it is. For the length of one call, see

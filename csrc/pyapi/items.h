@@ -23,7 +23,7 @@ inline int storeItemInC(PyObject* object, PyObject* key, PyObject* value) {
   return value != nullptr ? PyObject_SetItem(object, key, value) : PyObject_DelItem(object, key);
 }
 
-// Where an iterator of a list or tuple is, forwards or backwards. One that has ended has let go of its
+// Where an iterator of a list or tuple is, forwards or backwards. One that has ended has dropped its
 // sequence for good.
 struct SequenceIterator {
   PyObject_HEAD;

@@ -30,9 +30,9 @@ struct ObjectRow {
   There there;
 };
 constexpr ObjectRow kObjects[] = {
-#define KNOWN(member, path, there) {path, there},
+#define KTG_KNOWN(member, path, there) {path, there},
 #include "pyapi/known_objects.def"
-#undef KNOWN
+#undef KTG_KNOWN
 };
 
 struct CodeRow {
@@ -40,9 +40,9 @@ struct CodeRow {
   const char* path;
 };
 constexpr CodeRow kCodes[] = {
-#define KNOWN_CODE(family, path) {CodeFamily::family, path},
+#define KTG_KNOWN_CODE(family, path) {CodeFamily::family, path},
 #include "pyapi/known_code.def"
-#undef KNOWN_CODE
+#undef KTG_KNOWN_CODE
 };
 
 uint64_t modulesVersion() { return dictVersion(PyImport_GetModuleDict()); }
@@ -135,7 +135,7 @@ class KnownCode {
   bool contains(const PyCodeObject* code, CodeFamily family) {
     const size_t i = index(family);
     if (waiting_[i] && modulesVersion() != versions_[i]) {
-      KeptError keep;
+      PendingErrorScope keep;
       update(family);
     }
     const auto it = families_.find(code);
@@ -265,7 +265,7 @@ PyObject* detail::findKnown(Known which) {
   if (Py_IsInitialized() == 0) return nullptr;
   const uint64_t version = modulesVersion();
   if (waiting[i].version == version) return nullptr;
-  KeptError keep;
+  PendingErrorScope keep;
   Ref<> found;
   std::vector<std::string> inner;
   waiting[i].state = search(kObjects[i].path, found, inner);
@@ -300,7 +300,7 @@ PyObject* attributeOf(PyObject* object, const char* path) {
 bool isKnownCode(const PyCodeObject* code, CodeFamily family) { return knownCode().contains(code, family); }
 
 void findKnownObjects() {
-  KeptError keep;
+  PendingErrorScope keep;
   for (size_t i = 0; i < std::size(kObjects); ++i) {
     if (kObjects[i].there == kAlways) {
       for (const Path& path : pathsOf(kObjects[i].path)) Py_XDECREF(importModule(path.module.c_str()));
@@ -313,7 +313,7 @@ void findKnownObjects() {
 void hidePolyfills() { knownCode().update(CodeFamily::kPolyfills); }
 
 std::vector<KnownRow> knownRows() {
-  KeptError keep;
+  PendingErrorScope keep;
   std::vector<KnownRow> rows;
   for (size_t i = 0; i < std::size(kObjects); ++i) {
     const bool found = known(static_cast<Known>(i)) != nullptr;

@@ -1,4 +1,4 @@
-// Well-known objects of other libraries, told by identity.
+// Well-known objects of other libraries, recognized by identity.
 //
 // Nothing that is guarded, skipped or taken as known may hang on what something is called: a program may call
 // a class `collections.deque`, or keep its code in a folder `torch/`. So every class, function and module
@@ -21,9 +21,9 @@
 namespace kintsugi::pyapi {
 
 enum class Known : uint8_t {
-#define KNOWN(member, path, there) member,
+#define KTG_KNOWN(member, path, there) member,
 #include "pyapi/known_objects.def"
-#undef KNOWN
+#undef KTG_KNOWN
   kCount,
 };
 

@@ -1,7 +1,7 @@
 // All code objects that a module has made, and whether a module belongs to a package. See known_objects.h.
 //
 // A module's code is what its functions, and the functions of its classes, are made of: those whose globals
-// are the module's dict, also behind decorators, and the code inside them. Ownership: borrowed from the
+// are the module's dict, also after decorators, and the code inside them. Ownership: borrowed from the
 // module. Threads: the GIL is needed. Never leaves an exception pending.
 #pragma once
 

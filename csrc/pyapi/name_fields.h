@@ -17,7 +17,7 @@ namespace kintsugi::pyapi {
 // of a class that can be renamed; null: the object is neither, or the attribute is another.
 PyObject* nameField(PyObject* object, std::string_view attribute);
 
-// All of these descriptors, borrowed, with texts that tell them apart. A null one: an exception is pending.
+// All of these descriptors, borrowed, with texts that distinguish them. A null one: an exception is pending.
 struct NamedField {
   const char* text;
   PyObject* descriptor;

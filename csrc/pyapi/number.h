@@ -1,6 +1,9 @@
-// Arithmetic, comparison and indexing of small exact ints, floats, lists and tuples, without a trip through
-// the type slots. Every function returns null without an exception for what it does not cover; the caller
-// then takes the general way.
+// Fast paths: arithmetic, comparison and indexing of small exact ints, floats, lists and tuples, without the
+// type slots. Every function returns a new reference, or null without an exception for what it does not
+// cover; the caller then takes the general way.
+//
+//   if (PyObject* sum = fastIntOp(NB_ADD, left, right)) return sum;
+//   return PyNumber_Add(left, right);
 //
 // Threads: the GIL is needed.
 #pragma once

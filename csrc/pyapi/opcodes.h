@@ -78,8 +78,8 @@ Meaning meaningOf(uint8_t rawOpcode, uint32_t arg);
 struct Decoded {
   uint8_t op = op::UNKNOWN;
   uint32_t arg = 0;
-  int32_t index = 0;    // the code unit of the opcode itself, behind its EXTENDED_ARGs
-  int32_t next = 0;     // the code unit behind its inline caches
+  int32_t index = 0;    // the code unit of the opcode itself, after its EXTENDED_ARGs
+  int32_t next = 0;     // the code unit after its inline caches
   int32_t target = -1;  // where it may jump; -1: it does not
 };
 // The instruction that begins at code unit `unit`; `bytes` is what PyCode_GetCode() gives.

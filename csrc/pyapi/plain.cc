@@ -24,7 +24,7 @@ bool isTorchName(PyTypeObject* type) {
 // Tuples of values: the built-in and torch's static subclass for shapes.
 bool isValueTuple(PyObject* object) { return PyTuple_CheckExact(object) || isA(object, Known::kTorchSize); }
 
-// numpy's numbers: immutable, of static types, the number right behind the head.
+// numpy's numbers: immutable, of static types, the number right after the head.
 struct NumberRow {
   Known type;
   size_t bytes;

@@ -18,7 +18,7 @@ bool isPlain(PyObject* object);
 // A dtype, device, layout or memory format of torch's: immutable, of a static type.
 bool isTorchConstant(PyObject* object);
 
-// A plain constant that programs make anew where they need it, an equal object each time: a torch.device, a
+// A plain constant that programs make again where they need it, an equal object each time: a torch.device, a
 // torch.Size, tuples of these. A guard on such an object compares its value.
 bool isMadeAnew(PyObject* object);
 

@@ -1,8 +1,17 @@
-// Ownership of Python objects in signatures: Ref<T> owns one reference, Borrowed<T> owns none.
+// Ownership of Python objects in signatures: Ref<T> owns one reference, a raw pointer owns none.
 //
-// A function that steals takes `Ref<T>` by value; one that borrows takes `Borrowed<T>` (or a raw pointer at
-// the edges of the interpreter). There is no implicit conversion to `T*`: call get() where a raw pointer is
-// meant, release() where the reference is given away. Threads: every operation that may decref needs the GIL.
+//   void watch(PyObject* object);          // borrows: the caller holds the object during the call
+//   void keep(Ref<> object);               // steals the reference
+//   Ref<> attributeOf(PyObject* object);   // returns a new reference, or an empty Ref with an exception
+//   pending
+//
+// The exceptions are functions that CPython calls, or that stand for one of its own (slots, evaluators, calls
+// along the vectorcall protocol): they return `PyObject*` with a new reference, as CPython's do
+// (docs/adr/0020-references-in-signatures.md). There is no implicit conversion to `T*`: call get() where a
+// raw pointer is meant, release() where the reference is given away.
+//
+// Threads: every operation that may decref needs the GIL. Invalidation: a pointer from get() is valid as long
+// as the Ref holds the object.
 #pragma once
 
 #ifndef PY_SSIZE_T_CLEAN
@@ -14,23 +23,6 @@
 #include <utility>
 
 namespace kintsugi::pyapi {
-
-// A reference that somebody else keeps alive for as long as this one is used.
-template <typename T = PyObject>
-class Borrowed {
- public:
-  Borrowed() = default;
-  Borrowed(std::nullptr_t) {}
-  explicit Borrowed(T* object) : object_(object) {}
-
-  T* get() const { return object_; }
-  T* operator->() const { return object_; }
-  explicit operator bool() const { return object_ != nullptr; }
-  friend bool operator==(Borrowed a, Borrowed b) { return a.object_ == b.object_; }
-
- private:
-  T* object_ = nullptr;
-};
 
 // A move-only owner of one reference, or of none.
 template <typename T = PyObject>
@@ -49,7 +41,6 @@ class Ref {
     Py_XINCREF(asObject(object));
     return Ref(object);
   }
-  static Ref newRef(Borrowed<T> object) { return newRef(object.get()); }
 
   // The old object is decref'd last: its finalizer may run any code, which must already see the new value.
   Ref& operator=(const Ref&) = delete;
@@ -70,7 +61,6 @@ class Ref {
   T* get() const { return object_; }
   T* operator->() const { return object_; }
   explicit operator bool() const { return object_ != nullptr; }
-  Borrowed<T> borrow() const { return Borrowed<T>(object_); }
   // A second owner of the same object.
   Ref clone() const { return newRef(object_); }
   // Gives the reference away; this Ref is empty afterwards.

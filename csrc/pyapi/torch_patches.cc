@@ -168,7 +168,7 @@ class Watch {
   }
 
   void look() {
-    const KeptError kept;
+    const PendingErrorScope kept;
     std::vector<Replaced> found;
     for (Version& version : versions_) version.seen = dictVersion(version.dict);
     for (const Space& space : spaces_) {

@@ -7,7 +7,7 @@
 // what; traces are guarded by it. The versions of some dicts are compared, and their contents where one has
 // changed.
 //
-// Example: mock.patch("torch.relu") around a call: the epoch is another one than that of the trace, behind it
+// Example: mock.patch("torch.relu") around a call: the epoch is another one than that of the trace, after it
 // the same.
 //
 // Ownership: namespaces, what torch has put there and what stands there now are kept. Threads: the GIL is

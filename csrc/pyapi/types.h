@@ -153,7 +153,7 @@ inline void traverse(PyObject* object, visitproc visit, void* data) {
 // -- For the types of our own extension module
 
 inline PyObject* allocate(PyTypeObject* type) { return type->tp_alloc(type, 0); }
-// At the end of a tp_dealloc: frees the memory of the object, and lets go of its class.
+// At the end of a tp_dealloc: frees the memory of the object, and drops its reference to its class.
 inline void freeInstance(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
   type->tp_free(self);

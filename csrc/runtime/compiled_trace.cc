@@ -4,6 +4,7 @@
 
 #include "runtime/replay_program.h"
 #include "runtime/run_events.h"
+#include "support/check.h"
 
 namespace kintsugi::runtime {
 
@@ -11,8 +12,24 @@ namespace {
 std::atomic<uint32_t> tracesMade{0};
 }
 
+namespace {
+
+// The tables beside the text belong to it: guards and replay index them without checking again.
+recording::Recording checked(recording::Recording recording) {
+  const guard::Document& document = recording.document;
+  KINTSUGI_CHECK(recording.consts.size() == document.trace.constCount, recording.consts.size(),
+                 " constants for ", document.trace.constCount);
+  KINTSUGI_CHECK(recording.start < document.trace.code.size(), "it begins at ", recording.start, " of ",
+                 document.trace.code.size(), " instructions");
+  KINTSUGI_CHECK(recording.firstBlock < std::max<guard::BlockId>(document.guards.blockCount, 1),
+                 "its first block is ", recording.firstBlock, " of ", document.guards.blockCount);
+  return recording;
+}
+
+}  // namespace
+
 CompiledTrace::CompiledTrace(recording::Recording recording)
-    : recording_(std::move(recording)),
+    : recording_(checked(std::move(recording))),
       guards_(recording_),
       replay_(recording_),
       unguarded_(watchable(recording_.unguarded)),
@@ -32,8 +49,8 @@ uint64_t guardHash(const recording::Recording& recording, const guard::Guard& g)
   return g.key == ir::kNone ? kind : reinterpret_cast<uint64_t>(recording.consts[g.key].get()) ^ kind << 56;
 }
 
-// Of guards on tensors, those that are inputs of the trace, of their block or of one before it (a step may
-// have given a tensor other memory): the slots of others are not filled.
+// The guards on tensors that a run reads as inputs, in the guard's block or an earlier one. (The slots of
+// other sources are not filled, so they can't be compared.)
 std::vector<guard::Guard> CompiledTrace::watchable(const std::vector<guard::Guard>& guards) const {
   std::vector<guard::Guard> out;
   for (const guard::Guard& g : guards) {
@@ -58,20 +75,20 @@ bool CompiledTrace::differ(const std::vector<guard::Guard>& guards, guard::Block
 namespace {
 
 // Checks of such programs that are under way, on all threads (GIL). A check may run finalizers, and these may
-// call the callable again: what is being checked must not be made anew meanwhile.
+// call the callable again: what is being checked must not be made again meanwhile.
 int leanChecks = 0;
 
 }  // namespace
 
 bool CompiledTrace::admits(const pyapi::Arguments& args, const Differentiating* only, SlotArray slots,
-                           bool& aside) {
-  aside = false;
+                           bool& bypassRunners) {
+  bypassRunners = false;
   const bool stale = only != nullptr && (!lean_ || leanVersion_ != only->version);
   if (only == nullptr || (stale && leanChecks > 0)) {
     if (!guards_.check(0, args, nullptr, slots)) return false;
     if (!recording_.filtered) return true;
     if (!takesInputs(replay_.code(), slots)) return false;
-    aside = unguardedDiffer(0, slots);
+    bypassRunners = unguardedDiffer(0, slots);
     return true;
   }
   if (stale) {
@@ -90,7 +107,7 @@ bool CompiledTrace::admits(const pyapi::Arguments& args, const Differentiating* 
   const bool good = lean_->check(0, args, nullptr, slots);
   --leanChecks;
   if (!good || !takesInputs(replay_.code(), slots)) return false;
-  aside = differ(leanUnguarded_, 0, slots);
+  bypassRunners = differ(leanUnguarded_, 0, slots);
   return true;
 }
 

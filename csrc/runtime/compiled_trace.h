@@ -35,8 +35,10 @@ class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
   const ir::Trace& trace() const { return recording_.document.trace; }
   GuardProgram& guards() { return guards_; }
   // Do the guards at entry let the call in? Then `slots` is filled. `only` (may be null): no others are
-  // checked. `aside`: tensors that nothing guards are others than were recorded, so that only replay may run.
-  bool admits(const pyapi::Arguments& args, const Differentiating* only, SlotArray slots, bool& aside);
+  // checked. `bypassRunners`: tensors that nothing guards are others than were recorded, so that only replay
+  // may run.
+  bool admits(const pyapi::Arguments& args, const Differentiating* only, SlotArray slots,
+              bool& bypassRunners);
   bool unguardedDiffer(guard::BlockId block, PyObject* const* slots) const {
     return !unguarded_.empty() && differ(unguarded_, block, slots);
   }

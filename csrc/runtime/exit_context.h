@@ -1,8 +1,8 @@
-// What has to be known of an exit in order to record a side trace from it: taken while the run is still
-// there.
+// ExitContext: what a recorder needs to know of a side exit to record a side trace from it. It is collected
+// before the run's values are dropped.
 //
-// The frames hold real objects only; a recorder that goes on from them also needs to know which object each
-// value, source and recipe of the snapshot stands for, and what the guard saw.
+// Rebuilt frames hold plain Python objects. The recorder also has to know which value, source or recipe of
+// the snapshot each object is, and what the failed guard saw.
 //
 // Ownership: owns references to all objects. Thread: the one whose run exits; GIL held. Invalidation: none.
 #pragma once
@@ -45,7 +45,8 @@ class ExitHandler {
   virtual ~ExitHandler() = default;
   // An exit at a guard that no side trace covers. True: collect an ExitContext and call run().
   virtual bool wants(CompiledTrace& trace, uint32_t guard) = 0;
-  // Runs the frames to their end (recording or not), like runFrames().
+  // Runs the frames to their end (recording or not), like runFrames(): a new reference, or null with an
+  // exception pending.
   virtual PyObject* run(ExitContext context, std::vector<FrameImage> images) = 0;
 };
 

@@ -15,7 +15,7 @@ namespace kintsugi::runtime {
 
 namespace {
 
-// The call under way on this thread whose frame the evaluator waits for.
+// A call that rebuilds a frame: our evaluator waits for the frame that CPython pushes for it. One per thread.
 struct PendingCall {
   std::vector<FrameImage>* images;
   size_t index;  // into images; 0 is the innermost
@@ -24,7 +24,7 @@ struct PendingCall {
   pyapi::EvalFunction previous;
   bool collecting;
   bool caught = false;
-  // The pending exception, kept away from the call's own business until the frame is there.
+  // The pending exception, set aside during the call and restored once the frame exists.
   PyObject* type = nullptr;
   PyObject* value = nullptr;
   PyObject* traceback = nullptr;
@@ -73,7 +73,7 @@ void pushOn(pyapi::Frame* frame, pyapi::Ref<> object) { pyapi::pushOn(frame, obj
 
 pyapi::Ref<> popFrom(pyapi::Frame* frame) { return pyapi::steal(pyapi::popFrom(frame)); }
 
-// Is the pending exception what C code takes for the end? Then it is over.
+// Clears the pending exception if it is one of `kinds`, which C code takes for the end of an iterator.
 bool swallow(std::initializer_list<PyObject*> kinds) {
   for (PyObject* kind : kinds) {
     if (PyErr_ExceptionMatches(kind) != 0) {
@@ -84,7 +84,8 @@ bool swallow(std::initializer_list<PyObject*> kinds) {
   return false;
 }
 
-// There is no further item, for what drives an iterator.
+// The inner frame has ended: continues the outer frame as its instruction does at the end of an iterator.
+// False: an exception is pending.
 bool acceptEnd(pyapi::Frame* frame, FrameImage& image, Outcome& inner) {
   const bool returned = inner.status == PYGEN_RETURN;
   switch (image.action) {
@@ -130,7 +131,8 @@ bool acceptEnd(pyapi::Frame* frame, FrameImage& image, Outcome& inner) {
   }
 }
 
-// Takes over what the frame further in gave. False: an exception is pending.
+// Passes the result of the inner frame to the outer one, as the instruction that called it would. False: an
+// exception is pending.
 bool acceptResult(pyapi::Frame* frame, FrameImage& image, Outcome& inner) {
   if (inner.status != PYGEN_NEXT) {
     return acceptEnd(frame, image, inner);
@@ -168,7 +170,7 @@ PyObject* evaluateRebuilt(PyThreadState* tstate, pyapi::Frame* frame, std::vecto
     runner->opened(index, frame);
   }
   if (index > 0) {
-    // On top of its thread while it calls, as in CPython's evaluator.
+    // While an inner frame runs, this one is the thread's current frame, as in CPython's evaluator.
     pyapi::setCallingUnit(frame, image.pc);
     pyapi::FrameLink link(tstate, frame);
     Outcome inner = callFrame(images, index - 1, raising, runner);
@@ -215,8 +217,7 @@ PyObject* catchFrame(PyThreadState* tstate, pyapi::Frame* frame, int throwing) {
   return evaluateRebuilt(tstate, frame, *call->images, call->index, call->raising, call->runner);
 }
 
-// Resumes the generator, or calls the function with as many arguments as it needs; their values are
-// overwritten.
+// Resumes the generator, or calls the function with dummy arguments, which fillFrame() overwrites.
 Outcome enter(PyObject* owner, const PyCodeObject* code, PyObject* kwNames) {
   Outcome outcome;
   if (PyGen_CheckExact(owner)) {

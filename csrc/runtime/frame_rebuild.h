@@ -38,7 +38,7 @@ class FrameRunner {
   virtual ~FrameRunner() = default;
   // Frame `index` (0: the innermost) is filled; the frames further in are made and run next.
   virtual void opened(size_t index, pyapi::Frame* frame) = 0;
-  // Runs it to its end; the contract of CPython's own evaluator.
+  // Runs it to its end, as CPython's own evaluator would: a new reference, or null with an exception pending.
   virtual PyObject* evaluate(size_t index, PyThreadState* tstate, pyapi::Frame* frame, bool raising) = 0;
 };
 

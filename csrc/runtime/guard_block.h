@@ -7,8 +7,8 @@
 // before it have matched. See docs/internals/guards.md.
 //
 // Ownership: owned by a GuardProgram; borrows keys and expected objects from the Recording's constants;
-// object pointers are the memo's and valid only as far as the walk has verified them. Threads: GIL.
-// Invalidation: a failed walk poisons its part.
+// object pointers belong to the memo and are valid only as far as the walk has verified them. Threads: GIL.
+// Invalidation: a failed walk marks its part of the memo as unusable.
 #pragma once
 
 #include <cstdint>
@@ -89,8 +89,8 @@ struct WordCheck {
 // used again since, so this is no proof of anything.
 using ClassEntries = std::vector<std::pair<const PyObject*, const PyObject*>>;
 
-// Everything that attribute look-up on a type depends on, for the case that its version was invalidated in
-// vain.
+// Everything that attribute look-up on a type depends on. CPython also invalidates a type's version when
+// nothing relevant has changed; then these are compared, and the new version is accepted.
 struct TypeCheck {
   PyTypeObject* type = nullptr;
   uint32_t index = 0;  // into GuardSet::guards

@@ -9,6 +9,7 @@
 #include "pyapi/types.h"
 #include "runtime/compiled_trace.h"
 #include "runtime/guard_block.h"
+#include "support/check.h"
 
 namespace kintsugi::runtime {
 
@@ -24,14 +25,14 @@ torchapi::TensorCheck::Sizes sizesOf(const LocalGuard& guard) {
 }
 
 constexpr const char* kGuardParts[] = {
-#define X(name, text, parts) parts,
-    KINTSUGI_GUARDS(X)
-#undef X
+#define KTG_KIND(name, text, parts) parts,
+    KINTSUGI_GUARDS(KTG_KIND)
+#undef KTG_KIND
 };
 constexpr const char* kSourceParts[] = {
-#define X(name, text, parts) parts,
-    KINTSUGI_SOURCES(X)
-#undef X
+#define KTG_KIND(name, text, parts) parts,
+    KINTSUGI_SOURCES(KTG_KIND)
+#undef KTG_KIND
 };
 
 bool hasPart(const char* parts, char part) {
@@ -56,7 +57,7 @@ class UsedSources {
       add(state.handled);
     }
     if (trace.code.empty()) {
-      used_.assign(used_.size(), true);  // guards on their own: the caller wants to see them all
+      used_.assign(used_.size(), true);  // a test of guards alone: all slots are asked for
     }
     const auto& nodes = recording.document.sources.nodes;
     for (const guard::SourceNode& node : nodes) {
@@ -144,10 +145,29 @@ class BlockCompiler {
       chooseWords(n);
     }
     layOut();
+    checkLayout();
     return std::move(block_);
   }
 
  private:
+  // Walks and words go by ranges of the preorder.
+  void checkLayout() const {
+    const size_t count = block_.nodes.size();
+    for (NodeId n = 0; n < count; ++n) {
+      const Node& node = block_.nodes[n];
+      KINTSUGI_CHECK(node.end > n && node.end <= count, "node ", n, " ends at ", node.end, " of ", count);
+      KINTSUGI_CHECK(node.parent == kNoNode || (node.parent < n && node.end <= block_.nodes[node.parent].end),
+                     "node ", n, " is outside of its parent ", node.parent);
+      KINTSUGI_CHECK(node.firstGuard + size_t{node.guardCount} <= block_.guards.size(), "node ", n,
+                     " has guards from ", node.firstGuard);
+    }
+    for (const Segment& segment : block_.segments) {
+      KINTSUGI_CHECK(segment.firstWord <= segment.endWord && segment.endWord <= block_.wordNodes.size(),
+                     "words [", segment.firstWord, ", ", segment.endWord, ") of ", block_.wordNodes.size());
+    }
+    KINTSUGI_CHECK(block_.words.size() >= block_.wordNodes.size() + kWordsAhead, "words are not padded");
+  }
+
   const std::vector<guard::Guard>& allGuards() const { return recording_.document.guards.guards; }
   PyObject* constant(ir::ConstId id) const {
     KINTSUGI_CHECK(id == ir::kNone || id < recording_.consts.size(), "a guard names constant #", id);
@@ -223,7 +243,8 @@ class BlockCompiler {
     Node& node = block_.nodes.emplace_back();
     links_[id].node = n;
     node.kind = source.kind;
-    // What is pinned needs no block that has resolved it: a side trace's parent may not have got there.
+    // A pinned source needs no earlier block to resolve it. (The parent of a side trace may have left before
+    // that block.)
     node.external = source.block != id_ && source.kind != guard::SourceKind::kPinned;
     node.root = parent == kNoNode;
     node.source = id;
@@ -240,8 +261,8 @@ class BlockCompiler {
     return n;
   }
 
-  // Of all blocks: what is open is so in the whole trace. In a side trace, only what it has read itself: the
-  // rows of its parent speak of the parent's blocks.
+  // Open attributes hold for the whole trace, so those of all blocks are collected. In a side trace only its
+  // own count: rows of the parent belong to the parent's blocks.
   void openAttributes() {
     for (const guard::Guard& g : allGuards()) {
       if (g.kind != GuardKind::kOpenAttribute || g.block < recording_.firstBlock) continue;
@@ -306,7 +327,7 @@ class BlockCompiler {
     const bool needsKey = hasPart(kGuardParts[static_cast<size_t>(g.kind)], 'k');
     KINTSUGI_CHECK(!needsKey || local.key != nullptr, "guard ", index, " lacks its constant");
     if (g.kind == GuardKind::kLacksKey && !pyapi::plainHash(local.key, &local.hash)) {
-      local.key = nullptr;  // only Python code could tell: never holds
+      local.key = nullptr;  // comparing would run Python code: never holds
     }
     if (g.kind == GuardKind::kTensor || g.kind == GuardKind::kTensorRank) {
       local.info = &recording_.document.trace.metas.at(static_cast<size_t>(g.number));
@@ -361,7 +382,7 @@ class BlockCompiler {
     }
   }
 
-  // What the children read from this object needs words of its own.
+  // The words that prove this object's own state, as far as its children are read from it.
   uint16_t wordsForChildren(const Node& node, NodeId id) const {
     uint16_t words = 0;
     for (NodeId c = id + 1; c < node.end; c = block_.nodes[c].end) {
@@ -408,7 +429,7 @@ class BlockCompiler {
           }
           break;
         case GuardKind::kNoDict:
-          // Attributes kept inline can come without any pointer changing.
+          // An inline attribute can be added without a change of any pointer that is compared.
           if (type != nullptr && !pyapi::hasManagedDict(type)) {
             words |= kTypeWord | kNoDictWord;
           } else {
@@ -419,7 +440,7 @@ class BlockCompiler {
         case GuardKind::kEmptyMember:
         case GuardKind::kEmptyCell:
           if ((words & kEmptyWord) != 0) {
-            addRecheck(id);  // one word is for the first of them
+            addRecheck(id);  // the word covers the first guard only
           }
           words |= kTypeWord | kEmptyWord;
           break;
@@ -494,7 +515,7 @@ class BlockCompiler {
       }
     }
     if (leafRoot || node.dynamic) {
-      return;  // looked at in every call
+      return;  // compared in every call
     }
     uint16_t words = linkWords(node) | wordsForChildren(node, id) | wordsForGuards(node, id);
     if ((words & kLengthWord) != 0) {

@@ -72,8 +72,8 @@ const Word* emptyWord(const Block& block, const Node& node, PyObject* object) {
   return pyapi::cellWord(object);
 }
 
-// The index of the first word in [from, to) that differs, or `to`. The heart of the matter: two loads and a
-// compare each, with no dependence between the words, so that the processor overlaps the cache misses.
+// The index of the first word in [from, to) that differs, or `to`. The hot loop of the guards: two loads and
+// a compare per word. Words do not depend on each other, so the processor overlaps their cache misses.
 uint32_t firstDifference(const WordCheck* words, uint32_t from, uint32_t to) {
   for (uint32_t i = from; i < to; ++i) {
     __builtin_prefetch(words[i + kWordsAhead].address);
@@ -90,13 +90,13 @@ uint32_t versionWord(const Node& node) {
   return node.firstWord + static_cast<uint32_t>(__builtin_popcount(node.words & kBefore));
 }
 
-// A child of a dict that has changed: the same object in a state that its words can judge?
+// After a dict has changed: is the child still the same object, so that its own words are valid?
 bool entryUnchanged(const Block& block, NodeId id, PyObject* value) {
   const Node& node = block.nodes[id];
   if (value != block.objects[id] || Py_TYPE(value) != node.type) {
     return false;
   }
-  // The address may have been used again since: what words don't repeat is asked again.
+  // Another object may have the address now: guards that no word repeats are checked again.
   for (const LocalGuard& g : block.guardsOf(node)) {
     if (g.tensor == ir::kNone && !holds(g, value)) {
       return false;
@@ -202,7 +202,7 @@ bool checkPinned(Block& block, const Inputs& in) {
   return true;
 }
 
-// The trees below arguments and other objects that may be others in the next call.
+// Checks the trees below roots that may be other objects in each call: arguments, results of steps.
 bool checkTrees(Block& block, const Inputs& in) {
   for (size_t s = block.leafCount; s < block.segments.size(); ++s) {
     const Segment& segment = block.segments[s];
@@ -229,7 +229,7 @@ bool samesHold(Block& block) {
 
 bool checkRest(Block& block, const Inputs& in) {
   for (NodeId id : block.dynamics) {
-    // Not for want of a memo; and what is said of these objects' identity is asked in every call.
+    // Guards on identity are checked in every call, even if the memo has matched.
     --block.walks;
     const bool stale = block.samesStale;
     if (!walk(block, in, id)) {
@@ -274,11 +274,11 @@ void writeWords(Block& block, NodeId id) {
       *word++ = make();
     }
   };
-  // A closure's tuple comes before the element in it.
+  // The word of the closure's tuple comes before that of the element in it.
   add(kClosureWord, [&] { return seen(pyapi::closureWord(parent)); });
   add(kLinkWord, [&] { return seen(linkWord(node, parent)); });
   add(kTypeWord, [&] { return seen(pyapi::typeWord(object)); });
-  // Without a guard on its type the object may be anything; what is read below it will not resolve then.
+  // Without a guard on its type the object may be anything; then its children do not resolve.
   const bool dict = PyDict_Check(object) != 0, list = PyList_Check(object) != 0;
   add(kVersionWord, [&] { return dict ? seen(pyapi::dictVersionWord(object)) : kPoison; });
   add(kOrderWord, [&] {

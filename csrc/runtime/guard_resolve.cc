@@ -50,7 +50,7 @@ PyObject* readMember(const Node& node, PyObject* parent, pyapi::Ref<>& fresh) {
   return fresh.get();
 }
 
-// The state of a dict that guards speak of; `object` may be anything.
+// The version of a dict that guards compare; `object` need not be a dict.
 bool lacksKey(const LocalGuard& guard, PyObject* object) {
   PyObject* value = nullptr;
   return PyDict_Check(object) && guard.key != nullptr &&
@@ -178,7 +178,8 @@ bool holds(const LocalGuard& guard, PyObject* object) {
 
 namespace {
 
-// Of the dict in this version, which no other dict ever has: many traces ask for those of the same classes.
+// The entries of a class's dict, cached by its version, which no other dict ever has: many traces ask for the
+// same classes.
 std::shared_ptr<const ClassEntries> entriesOf(PyObject* dict) {
   static std::unordered_map<pyapi::Word, std::weak_ptr<const ClassEntries>> known;
   std::weak_ptr<const ClassEntries>& slot = known[*pyapi::dictVersionWord(dict)];
@@ -247,7 +248,8 @@ void setDictBaseline(OpenDict& dict) {
   }
 }
 
-// The version is gone after any write to the type or a base, even one that stored what was there before.
+// A type's version becomes invalid at any write to the type or a base, even one that stores the same value.
+// Then everything that look-up depends on is compared.
 bool typeHolds(Block& block, TypeCheck& check) {
   if (check.broken || pyapi::mroOf(check.type) != check.mro.get() || !check.mro) {
     return false;
@@ -288,8 +290,8 @@ bool walk(Block& block, const Inputs& in, NodeId id) {
     PyObject* object = resolveNode(node, parent, in, fresh);
     bool good = object != nullptr;
     if (fresh) {
-      // A computed object that nobody else holds lives as long as the memo says; a trace must not outlive
-      // that.
+      // A computed object that nothing else holds lives as long as the memo keeps it. The trace would use it
+      // for longer, so the check fails.
       good = !node.slotUsed || Py_REFCNT(object) > 1 || torchapi::hasOtherOwner(object);
       block.retired.push_back(std::move(fresh));
     }

@@ -9,6 +9,7 @@
 #include "pyapi/types.h"
 #include "runtime/compiled_trace.h"
 #include "support/check.h"
+#include "support/fault.h"
 
 namespace kintsugi::runtime {
 
@@ -84,8 +85,8 @@ pyapi::Ref<> Materializer::boxed(ir::ValueId id) {
   return made;
 }
 
-// When a guard block fails, the snapshot after its step still names the step's result, which the block did
-// not get to resolve: it is taken from where the step put it.
+// If a guard block fails, its snapshot may name the step's result by a source that the block has not resolved
+// yet. Then the object is taken from the value.
 PyObject* Materializer::sourceObject(ir::SourceId source) const {
   const guard::SourceNode& node = recording_.document.sources.nodes[source];
   PyObject* object = node.kind == guard::SourceKind::kValue ? run_.objects[node.index] : nullptr;
@@ -97,6 +98,7 @@ PyObject* Materializer::sourceObject(ir::SourceId source) const {
 }
 
 Ref<> Materializer::object(const Operand& operand) {
+  faultPoint("materialize");
   Ref<> out;
   if (get(operand, out) && !out) {
     PyErr_SetString(PyExc_SystemError, "kintsugi: an empty slot was used as an object");
@@ -111,7 +113,7 @@ Ref<> Materializer::recipe(ir::RecipeId id) {
     }
   }
   const Recipe& from = recording_.document.trace.recipes[id];
-  if (from.kind == RecipeKind::kCell) {  // what it holds may hold the cell
+  if (from.kind == RecipeKind::kCell) {  // its contents may refer to the cell
     Ref<> cell = pyapi::steal(PyCell_New(nullptr));
     made_.emplace_back(id, cell.clone());
     if (from.parts.empty()) {
@@ -130,7 +132,7 @@ Ref<> Materializer::recipe(ir::RecipeId id) {
   return object && held && making_ == 0 && !fillCells() ? nullptr : std::move(object);
 }
 
-// Cells whose content could not be made while it was being made.
+// Fills cells whose contents were still being made when the cell was.
 bool Materializer::fillCells() {
   while (!waiting_.empty()) {
     auto [cell, operand] = std::move(waiting_.back());
@@ -276,7 +278,7 @@ bool Materializer::setAttributes(PyObject* instance, const Recipe& recipe, size_
 
 namespace {
 
-// What classes with a `__new__` in Python have for tp_new.
+// The tp_new of classes that have a `__new__` in Python.
 newfunc newInPython() {
   static constinit pyapi::Lazy<newfunc> foundSlot;
   const newfunc found = foundSlot.get([] {
@@ -288,7 +290,7 @@ newfunc newInPython() {
   return found;
 }
 
-// The `__new__` that makes an instance, around those in Python, which were recorded themselves.
+// The first C `__new__` on the way to object's. Those in Python are skipped: their code was recorded.
 newfunc makerOf(PyTypeObject* type) {
   while (pyapi::newFunctionOf(type) == newInPython() && pyapi::baseOf(type) != nullptr) {
     type = pyapi::baseOf(type);
@@ -491,7 +493,7 @@ Ref<> Materializer::buildCall(const Recipe& recipe) {
   return args ? pyapi::steal(PyObject_CallObject(callable.get(), args.get())) : nullptr;
 }
 
-// Around any __init__ of the class, which was recorded itself.
+// Skips any __init__ of the class: its code was recorded.
 Ref<> Materializer::buildException(const Recipe& recipe) {
   const size_t count = static_cast<size_t>(recipe.parts.at(0).i);
   Recipe args;
@@ -529,7 +531,8 @@ Ref<> Materializer::buildTraceback(const Recipe& recipe) {
                  : nullptr;
 }
 
-// name, bases, cell, number of entries at first, name, value ... What was set afterwards may hold the class.
+// Parts: name, bases, cell, number n, then name, value ... The first n entries are in the namespace that the
+// class is made with. The others are set afterwards, since they may refer to the class.
 Ref<> Materializer::buildClass(ir::RecipeId id, const Recipe& recipe) {
   Ref<> name = object(recipe.parts.at(0));
   Ref<> bases = name ? object(recipe.parts.at(1)) : nullptr;

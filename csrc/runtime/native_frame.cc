@@ -9,7 +9,7 @@ using torchapi::ValueKind;
 
 namespace {
 
-// Which inputs do steps read or write by their addresses?
+// The inputs that steps read or write through their addresses, and whose memory is held during a run.
 std::vector<NativeFrame::Held> heldOf(const NativePlan& plan) {
   std::vector<NativeFrame::Held> held(plan.inputs.size());
   const auto want = [&held](const NativeMemory& memory) {

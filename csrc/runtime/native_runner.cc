@@ -8,6 +8,9 @@
 
 #include "diag/events.h"
 #include "runtime/replay_program.h"
+#include "support/check.h"
+#include "support/contain.h"
+#include "support/fault.h"
 #include "torchapi/global_state.h"
 #include "torchapi/grad_node.h"
 #include "torchapi/op_effects.h"
@@ -20,7 +23,7 @@ using torchapi::ValueKind;
 
 namespace {
 
-// Operators see the grad mode that they were recorded in; afterwards it is what it was.
+// Sets the grad mode that an operator was recorded in, and restores the thread's own.
 class GradModeScope {
  public:
   GradModeScope() : outside_(torchapi::gradMode()), now_(outside_) {}
@@ -116,7 +119,7 @@ const std::vector<int64_t>& numbersOf(const NativeKernel& kernel, NativeFrame& f
   return frame.numbers;
 }
 
-// The tensor that the place had in an earlier run or for an earlier value, unless somebody still looks at it.
+// Reuses the tensor that this place of kept memory had before, unless something still refers to it.
 void* keptTensor(const NativeMade& made, NativeFrame& frame) {
   void*& kept = frame.kept[made.place];
   if (kept == nullptr || !torchapi::isSoleOwner(kept)) {
@@ -165,7 +168,7 @@ void runProduct(const NativeProduct& product, NativeFrame& frame) {
   torchapi::multiplyFloats(shape, data(product.left), data(product.right), data(product.result));
 }
 
-// What threads share: elements, rows, or pieces of a product.
+// The number of pieces that threads divide among themselves: elements, rows, or pieces of a product.
 int64_t unitsOf(const NativeKernel& kernel, const std::vector<int64_t>& numbers) {
   int64_t count = kernel.flat ? numbers[0] : 1;
   for (size_t d = 0; d < kernel.outerRank; ++d) {
@@ -179,7 +182,7 @@ int64_t unitsOf(const NativeKernel& kernel, const std::vector<int64_t>& numbers)
   return rows == 0 ? 0 : count / rows * ((rows + kernel.chunk - 1) / kernel.chunk) * strips;
 }
 
-// False: something was looked up that is not there.
+// False: an index was out of range.
 bool runKernel(const NativeKernel& kernel, int64_t worthAThread, NativeFrame& frame) {
   for (const NativeMade& made : kernel.made) {
     make(made, frame);
@@ -255,7 +258,7 @@ bool isWithin(const Value& number, double most) {
   return number.kind != ValueKind::kFloat || !std::isfinite(number.f) || std::abs(number.f) <= most;
 }
 
-// Are the numbers that are known so far ones that kernels take?
+// Are the numbers that are bound so far within the ranges that kernels take?
 bool areWithin(const NativePlan& plan, const NativeFrame& frame) {
   return std::all_of(plan.limits.begin(), plan.limits.end(),
                      [&](const auto& limit) { return isWithin(frame.values[limit.first], limit.second); });
@@ -270,7 +273,7 @@ bool runTape(const NativeCall::Tape& tape, NativeFrame& frame) {
     return values;
   };
   std::vector<Value> made(tape.made.size());
-  if (!torchapi::TapesAsked::isAsked(tape.number)) {
+  if (!torchapi::RequestedTapes::isRequested(tape.number)) {
     torchapi::skipTape(valuesAt(tape.leaves), made);
   } else if (!torchapi::runTape(valuesAt(tape.results), valuesAt(tape.leaves), valuesAt(tape.gradients),
                                 made)) {
@@ -286,7 +289,7 @@ bool runTape(const NativeCall::Tape& tape, NativeFrame& frame) {
   return true;
 }
 
-// Does a result lie as kernels expect it?
+// Has a result the layout that kernels expect?
 bool isAsExpected(const NativeCall& call, const NativeCall::Result& result, NativeFrame& frame) {
   Value& value = frame.values[result.slot];
   if (value.kind != ValueKind::kTensor) {
@@ -409,8 +412,8 @@ bool runSteps(const NativePlan& plan, NativeFrame& frame) {
   return true;
 }
 
-// Does what is written to share no memory with any other input?
-bool areApart(const NativePlan& plan, const std::vector<torchapi::MemoryExtent>& extents) {
+// Is the memory of each written input disjoint from all other inputs?
+bool areDisjoint(const NativePlan& plan, const std::vector<torchapi::MemoryExtent>& extents) {
   struct Place {
     torchapi::MemoryExtent extent;
     bool written = false;
@@ -457,14 +460,14 @@ bool mayWrite(const NativePlan& plan, NativeFrame& frame) {
   if (frame.extents == frame.fitExtents) {
     return true;
   }
-  if (!areApart(plan, frame.extents)) {
+  if (!areDisjoint(plan, frame.extents)) {
     return false;
   }
   std::swap(frame.extents, frame.fitExtents);
   return true;
 }
 
-void keepLeast(std::atomic<uint64_t>& least, uint64_t time) {
+void updateMinimum(std::atomic<uint64_t>& least, uint64_t time) {
   uint64_t seen = least.load(std::memory_order_relaxed);
   while (time < seen && !least.compare_exchange_weak(seen, time, std::memory_order_relaxed)) {
   }
@@ -487,7 +490,8 @@ bool fitsInput(const NativePlan::Input& wanted, const Value& input, bool grad) {
 
 bool fits(const NativePlan& plan, std::span<const Value> inputs) {
   const bool grad = plan.gradOn || (plan.gradOutside && torchapi::gradMode());
-  if (inputs.size() != plan.inputs.size() || !torchapi::kernelsAreOwn() || (plan.inputsRequireGrad && grad)) {
+  if (inputs.size() != plan.inputs.size() || !torchapi::mayUseOwnKernels() ||
+      (plan.inputsRequireGrad && grad)) {
     return false;
   }
   for (size_t k = 0; k < inputs.size(); ++k) {
@@ -515,10 +519,13 @@ SegmentRunner::State NativeRunner::state() const {
 }
 
 void NativeRunner::setPlan(std::unique_ptr<const NativePlan> plan) {
+  KINTSUGI_CHECK(plan != nullptr && plan_.load(std::memory_order_relaxed) == nullptr,
+                 "a second plan, or none");
   plan_.store(plan.release(), std::memory_order_release);
 }
 
 void NativeRunner::setPlans(std::vector<std::unique_ptr<const NativePlan>> plans, uint32_t trials) {
+  KINTSUGI_CHECK(plans.size() > 1 && trials_ == nullptr, plans.size(), " plans to choose from");
   auto made = std::make_unique<Trials>();
   made->times = std::vector<std::atomic<uint64_t>>(plans.size());
   for (std::atomic<uint64_t>& time : made->times) {
@@ -530,14 +537,14 @@ void NativeRunner::setPlans(std::vector<std::unique_ptr<const NativePlan>> plans
   plan_.store(trials_->plans.front().get(), std::memory_order_release);
 }
 
-// Runs take the plans by turns, so that what else goes on meets all of them alike.
+// Runs alternate between the plans, so that other load on the machine affects all of them equally.
 SegmentRunner::Status NativeRunner::runTrial(uint32_t trial, std::span<const Value> inputs,
                                              std::span<Value> outputs) {
   const size_t which = (trial - 1) % trials_->plans.size();
   const uint64_t start = diag::events::nowNs();
   const Status status = runPlan(*trials_->plans[which], inputs, outputs);
   if (status == Status::kOk) {
-    keepLeast(trials_->times[which], diag::events::nowNs() - start);
+    updateMinimum(trials_->times[which], diag::events::nowNs() - start);
   }
   if (trial == 1) {
     choose();
@@ -558,7 +565,7 @@ void NativeRunner::choose() {
     std::lock_guard lock(mutex_);
     idle_.clear();  // the others hold memory
   }
-  chose(best, times);
+  planChosen(best, times);
 }
 
 std::unique_ptr<NativeFrame> NativeRunner::take(const NativePlan& plan) {
@@ -581,8 +588,8 @@ void NativeRunner::giveBack(std::unique_ptr<NativeFrame> frame) {
   idle_.push_back(std::move(frame));
 }
 
-// A run that declines half way has been in vain. Where one after the other does, ever more are replayed at
-// once.
+// A run that declines after it has begun has wasted its work. If runs keep doing so, more and more of them
+// are replayed from the start (exponential back-off).
 bool NativeRunner::isPausing() {
   uint32_t left = pause_.load(std::memory_order_relaxed);
   if (left == 0) [[likely]] {
@@ -593,9 +600,9 @@ bool NativeRunner::isPausing() {
   return left != 0;
 }
 
-void NativeRunner::noteInVain() {
+void NativeRunner::noteWastedRun() {
   constexpr uint32_t kFree = 4, kMost = 10;
-  const uint32_t times = inVain_.fetch_add(1, std::memory_order_relaxed) + 1;
+  const uint32_t times = wastedRuns_.fetch_add(1, std::memory_order_relaxed) + 1;
   if (times > kFree) {
     pause_.store((1U << std::min(times - kFree, kMost)) - 1, std::memory_order_relaxed);
   }
@@ -607,8 +614,8 @@ SegmentRunner::Status NativeRunner::run(std::span<const Value> inputs, std::span
     return Status::kDeclined;
   }
   if (plan == nullptr) {
-    meet(inputs);
-    wanted();
+    observeInputs(inputs);
+    codeNeeded();
     return Status::kDeclined;
   }
   if (isPausing() || !fits(*plan, inputs)) {
@@ -633,14 +640,14 @@ SegmentRunner::Status NativeRunner::run(std::span<const Value> inputs, std::span
   const Status status = runPlan(*plan, inputs, outputs);
   if (status == Status::kOk) {
     const uint64_t time = diag::events::nowNs() - start;
-    keepLeast(nativeTime_, time);
+    updateMinimum(nativeTime_, time);
     lastTime_.store(time, std::memory_order_relaxed);
   }
   return status;
 }
 
 void NativeRunner::replayed(uint64_t nanoseconds) {
-  keepLeast(replayTime_, nanoseconds);
+  updateMinimum(replayTime_, nanoseconds);
   const uint64_t native = lastTime_.exchange(kUnknownTime, std::memory_order_relaxed);
   if (native != kUnknownTime) {
     won_.fetch_add(native <= nanoseconds ? 1 : -1, std::memory_order_relaxed);
@@ -653,12 +660,12 @@ void NativeRunner::replayed(uint64_t nanoseconds) {
 void NativeRunner::judge() {
   constexpr uint32_t kMostRounds = 3;
   constexpr uint64_t kClose = 12;  // a difference of one in so many
-  constexpr uint64_t kHopeless = 3;
+  constexpr uint64_t kFarSlower = 3;
   const uint64_t native = nativeTime_.load(std::memory_order_relaxed);
   const uint64_t replay = replayTime_.load(std::memory_order_relaxed);
   const bool clear = native < replay && replay - native >= native / kClose;
-  const bool hopeless = native / kHopeless > replay;
-  if (native != kUnknownTime && !clear && !hopeless &&
+  const bool farSlower = native / kFarSlower > replay;
+  if (native != kUnknownTime && !clear && !farSlower &&
       rounds_.fetch_add(1, std::memory_order_relaxed) < kMostRounds) {
     turnsLeft_.store(2 * turns_, std::memory_order_relaxed);
     return;
@@ -666,7 +673,7 @@ void NativeRunner::judge() {
   const bool lostMost = won_.load(std::memory_order_relaxed) < 0;
   if (native != kUnknownTime && native > replay && lostMost &&
       !refused_.exchange(true, std::memory_order_acq_rel)) {
-    lost(native, replay);
+    replayIsFaster(native, replay);
   }
 }
 
@@ -677,13 +684,16 @@ SegmentRunner::Status NativeRunner::runPlan(const NativePlan& plan, std::span<co
   std::copy(inputs.begin(), inputs.end(), frame->values.begin());  // borrowed
   bool done = false;
   frame->begun = false;
-  try {
+  const auto failure = contain([&] {
+    faultPoint("native run");
     if (mayWrite(plan, *frame)) {
       const HeldInputs held(*frame);
       done = runSteps(plan, *frame);
     }
-  } catch (...) {
-    done = false;  // no memory: replay will say so
+  });
+  if (failure) [[unlikely]] {
+    done = false;  // an operator's exception, or no memory: replay will raise it
+    if (failure->isCheck) failed(failure->text);
   }
   for (size_t k = 0; done && k < plan.written.size(); ++k) {
     torchapi::countWrites(inputs[plan.written[k].slot].tensor, plan.written[k].times);
@@ -701,7 +711,7 @@ SegmentRunner::Status NativeRunner::runPlan(const NativePlan& plan, std::span<co
   for (size_t k = 0; k < inputs.size(); ++k) {
     frame->values[k].kind = ValueKind::kEmpty;
   }
-  // All else has been dropped on the way.
+  // All other slots have been dropped by the steps.
   for (const uint32_t slot : plan.outputs) {
     if (done && slot != ir::kNone) {
       torchapi::clear(frame->values[slot]);
@@ -711,14 +721,14 @@ SegmentRunner::Status NativeRunner::runPlan(const NativePlan& plan, std::span<co
     torchapi::clear(frame->values[k]);
   }
   frame->steady = done;
-  const bool inVain = !done && frame->begun;
+  const bool wasted = !done && frame->begun;
   giveBack(std::move(frame));
-  if (inVain) {
-    noteInVain();
+  if (wasted) {
+    noteWastedRun();
   }
   if (done) {
-    if (inVain_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
-      inVain_.store(0, std::memory_order_relaxed);
+    if (wastedRuns_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+      wastedRuns_.store(0, std::memory_order_relaxed);
     }
     runs_.fetch_add(1, std::memory_order_relaxed);
     if (plan.gradModeAfter) {

@@ -1,11 +1,13 @@
-// Runs a segment by its native code, once that is there; until then, and where a run does not fit, it
-// declines.
+// Runs a segment by its native code, once that is compiled. Until then, and when the inputs do not fit, run()
+// declines, and replay runs the segment's instructions.
+//
+// Idea: native code has no visible effect before it is complete, as stores to inputs come last and can't
+// fail. So a run that meets an exception declines too: the instructions are run instead, and one of them
+// raises.
 //
 // Ownership: a runner owns its plan. Threads: run() on any number of them, without the GIL; setPlan() once,
-// by whoever compiled it, or setPlans(): several ways to compute the same, of which the fastest stays. A run
-// that meets an exception declines too: nothing that native code does can be seen before it is done, so the
-// segment's instructions are run instead, and one of them raises. What writes to inputs comes last and can't
-// fail. Invalidation: none.
+// by the thread that compiled it, or setPlans() with several plans of the same graph, of which the fastest is
+// kept. Invalidation: none.
 #pragma once
 
 #include <atomic>
@@ -30,13 +32,13 @@ class NativeRunner : public SegmentRunner {
   Status run(std::span<const torchapi::Value> inputs, std::span<torchapi::Value> outputs) final;
 
   void setPlan(std::unique_ptr<const NativePlan> plan);
-  // The first `trials` runs of each are measured; the first plan stays unless another is faster by more than
-  // noise. At least two; before the first run with a plan.
+  // Of at least two plans, the first `trials` runs of each are timed; the first plan is kept unless another
+  // is faster by more than noise. Call it before the first run with a plan.
   void setPlans(std::vector<std::unique_ptr<const NativePlan>> plans, uint32_t trials);
-  // Runs are replayed and run natively by turns, `turns` times each, and what was faster stays. Where the two
-  // are close, or replay seems to be faster, noise could decide, for good: then there are more turns, up to
-  // four times as many. Native code is lost only if its least time is greater and if it was slower in most
-  // turns than the replay right behind it. Before the first run.
+  // Runs alternate between replay and native code, `turns` times each, and the faster way is kept. If the two
+  // are close, or replay seems to be faster, there are more turns, up to four times as many, so that noise
+  // does not decide. Native code is given up only if its best time is worse and if it was slower than the
+  // replay that followed it in most turns. Call it before the first run.
   void compare(uint32_t turns) {
     turns_ = turns;
     turnsLeft_.store(2 * turns, std::memory_order_relaxed);
@@ -45,14 +47,17 @@ class NativeRunner : public SegmentRunner {
   void refuse() { refused_.store(true, std::memory_order_release); }
 
  protected:
-  // The segment is to be run without a plan. Any thread, no GIL.
-  virtual void wanted() = 0;
-  // ... on these inputs, before that.
-  virtual void meet(std::span<const torchapi::Value> /*inputs*/) {}
-  // Replay has turned out to be faster. Any thread, no GIL.
-  virtual void lost(uint64_t native, uint64_t replay) = 0;
-  // Of several plans this is the fastest; the least time of each. Any thread, no GIL.
-  virtual void chose(size_t /*plan*/, std::span<const uint64_t> /*nanoseconds*/) {}
+  // A run has come before there is a plan: compile one. Any thread, no GIL.
+  virtual void codeNeeded() = 0;
+  // Called before that, with the inputs of the run.
+  virtual void observeInputs(std::span<const torchapi::Value> /*inputs*/) {}
+  // Replay was faster: it keeps the segment. Any thread, no GIL.
+  virtual void replayIsFaster(uint64_t native, uint64_t replay) = 0;
+  // A check of ours has failed in a run, which has declined. The code is not to be run again. Any thread, no
+  // GIL.
+  virtual void failed(const std::string& text) = 0;
+  // Of several plans this was the fastest; the best time of each. Any thread, no GIL.
+  virtual void planChosen(size_t /*plan*/, std::span<const uint64_t> /*nanoseconds*/) {}
 
  private:
   static constexpr uint64_t kUnknownTime = ~uint64_t{0};
@@ -63,7 +68,7 @@ class NativeRunner : public SegmentRunner {
   void choose();
   void judge();
   bool isPausing();
-  void noteInVain();
+  void noteWastedRun();
   std::unique_ptr<NativeFrame> take(const NativePlan& plan);
   void giveBack(std::unique_ptr<NativeFrame> frame);
 
@@ -77,8 +82,8 @@ class NativeRunner : public SegmentRunner {
   std::atomic<uint32_t> trialsLeft_{0};
   std::atomic<bool> refused_{false};
   std::atomic<uint64_t> runs_{0};
-  std::atomic<uint32_t> inVain_{0};  // runs in a row that declined half way
-  std::atomic<uint32_t> pause_{0};   // runs that are to be replayed for that
+  std::atomic<uint32_t> wastedRuns_{0};  // runs in a row that declined after they had begun
+  std::atomic<uint32_t> pause_{0};       // so many runs are replayed because of them
   uint32_t turns_ = 0;
   std::atomic<uint32_t> turnsLeft_{0};  // of the comparison; even: native code's
   std::atomic<uint32_t> rounds_{0};     // of turns that have not decided

@@ -20,6 +20,7 @@
 #include "runtime/visible_frames.h"
 #include "runtime/work_clock.h"
 #include "support/check.h"
+#include "support/fault.h"
 #include "torchapi/op_effects.h"
 #include "torchapi/profiler_range.h"
 #include "torchapi/run_memory.h"
@@ -59,7 +60,7 @@ bool isNan(const Value& value) { return value.kind == ValueKind::kFloat && std::
 
 }  // namespace
 
-// The sources of a block are known: keeps those alive that are named later, and reads the inputs.
+// A block has resolved its sources: holds those that are named later, and reads the inputs.
 bool Run::enterBlock(guard::BlockId block) {
   const BlockPrologue& prologue = code_->prologues[block];
   for (const guard::SourceId source : prologue.held) {
@@ -71,9 +72,10 @@ bool Run::enterBlock(guard::BlockId block) {
   bool ok = true;
   for (const InputLoad& load : prologue.inputs) {
     torchapi::clear(values_[load.value]);
-    // Without a guard, a runner's input may be anything.
-    const ValueKind kind =
-        recording_->filtered || aside_ ? torchapi::kindOfType(trace_->values[load.value].kind) : load.kind;
+    // Without its guard an input of a runner may be of any kind.
+    const ValueKind kind = recording_->filtered || bypassRunners_
+                               ? torchapi::kindOfType(trace_->values[load.value].kind)
+                               : load.kind;
     ok = torchapi::unbox(slots_[load.source], kind, values_[load.value]) && ok;
     if (isNan(values_[load.value])) [[unlikely]]
       storage_.keepNumber(load.value, slots_[load.source]);
@@ -92,9 +94,41 @@ void Run::drop(const Step& step, uint32_t from, uint32_t to) {
   }
 }
 
+namespace {
+
+// Does an instruction do nothing but make results?
+bool changesNothing(const ir::Trace& trace, const ir::Instruction& ins) {
+  if (ins.op == Op::kSetGrad) return true;  // FailureNote restores it
+  if (ins.op != Op::kAten) return (ir::opInfo(ins.op).flags & ir::kEffect) == 0;
+  const torchapi::OpEffects effects = torchapi::opEffects(trace.opNames[ins.opName]);
+  return effects.known && !effects.writes && !effects.writesUnseen && !effects.collective &&
+         !effects.random && !effects.changesMetadata;
+}
+
+// Writes a position down when its run ends, by an exception too.
+struct PositionAtEnd {
+  const size_t& position;
+  size_t& reached;
+  ~PositionAtEnd() { reached = position; }
+};
+
+}  // namespace
+
+bool Run::isRepeatable() const {
+  if (reached_ >= code_->steps.size()) return false;
+  size_t last = reached_;
+  for (const SegmentCode& segment : code_->segments) {  // a graph may have done all of its segment
+    if (segment.beginStep <= reached_ && reached_ <= segment.endStep) last = segment.endStep;
+  }
+  return std::all_of(trace_->code.begin(), trace_->code.begin() + code_->steps[last].index + 1,
+                     [&](const ir::Instruction& ins) { return changesNothing(*trace_, ins); });
+}
+
 Outcome Run::run() {
+  size_t position = 0;
+  const PositionAtEnd atEnd{position, reached_};
   KINTSUGI_CHECK(enterBlock(0), "an input is not of the kind that its guard promised");
-  for (size_t position = 0; position < code_->steps.size(); ++position) {
+  for (; position < code_->steps.size(); ++position) {
     const Step& step = code_->steps[position];
     if (step.gil == GilNeed::kReleased) {
       gil_.release();
@@ -214,8 +248,8 @@ void Run::storeResult(ir::ValueId value, Ref<> object) {
   torchapi::clear(values_[value]);
   const ValueKind kind = torchapi::kindOfType(trace_->values[value].kind);
   if (!torchapi::unbox(object.get(), kind, values_[value])) {
-    // Another kind of result than recorded. The step has been made, so its own snapshot is too early to go
-    // back to.
+    // Another kind of result than recorded. The call has been made, and the step's own snapshot would repeat
+    // it: leave at the next one.
     torchapi::unbox(object.get(), ValueKind::kObject, values_[value]);
     exitSoon_ = true;
   }
@@ -271,9 +305,9 @@ Outcome Run::executeBuild(const ir::Instruction& ins) {
   return Outcome::kNext;
 }
 
-Outcome Run::executeLetGo(const Step& step, const ir::Instruction& ins) {
+Outcome Run::executeDropReference(const Step& step, const ir::Instruction& ins) {
   VisibleFrames frames(view(), ins.snap, Locals::kShown);
-  storage_.letGo(trace_->operandsOf(ins)[1].id, code_->droppedSources.at(step.index), slots_);
+  storage_.dropReference(trace_->operandsOf(ins)[1].id, code_->droppedSources.at(step.index), slots_);
   storeResult(ins.firstResult, pyapi::newRef(Py_None));
   return Outcome::kNext;
 }
@@ -295,8 +329,8 @@ Outcome Run::executeEffect(const Step& step, const ir::Instruction& ins) {
   int status = -1;
   switch (ins.op) {
     case Op::kSetAttr:
-      // A __setattr__ of the class has been recorded itself: this is what it, or nobody, came to.
-      // A class forgets what look-ups in it have found.
+      // The generic setter: if the class has a __setattr__ in Python, its code was recorded, and this is the
+      // store that it makes. Setting an attribute of a class also invalidates its look-up caches.
       status = PyType_Check(target.get())
                    ? pyapi::setTypeAttribute(target.get(), step.names.get(), second.get())
                    : PyObject_GenericSetAttr(target.get(), step.names.get(), second.get());
@@ -305,7 +339,7 @@ Outcome Run::executeEffect(const Step& step, const ir::Instruction& ins) {
       status = PyObject_SetAttr(target.get(), step.names.get(), nullptr);
       break;
     case Op::kSetItem:
-      // A __setitem__ in Python has been recorded itself, too.
+      // In the same way, past a __setitem__ in Python.
       status = pyapi::storeItemInC(target.get(), first.get(), second.get());
       break;
     case Op::kDelItem:
@@ -344,11 +378,12 @@ bool Run::guardHolds(const ReplayCode& code, const Step& step, size_t position) 
 }
 
 Outcome Run::executeGuard(const Step& step, const ir::Instruction& ins, size_t position) {
+  faultPoint("guard");
   bool holds = false;
   if (ins.op == Op::kGuardBlock) {
     const auto block = static_cast<guard::BlockId>(trace_->operandsOf(ins)[0].i);
     holds = owner_->guards().check(block, args_, storage_.objects.data(), slots_) && enterBlock(block);
-    aside_ = aside_ || (holds && owner_->unguardedDiffer(block, slots_));
+    bypassRunners_ = bypassRunners_ || (holds && owner_->unguardedDiffer(block, slots_));
   } else {
     holds = guardHolds(*code_, step, position);
   }
@@ -386,9 +421,9 @@ Outcome Run::executeObserved(const Step& step, const ir::Instruction& ins, bool 
   if (torchapi::profilerActive()) {
     range.begin(stepTitle(*owner_, step.index));
   }
-  const Outcome outcome = step.letsGo ? executeLetGo(step, ins)
-                          : isCall    ? executeCall(step, ins)
-                                      : executeEffect(step, ins);
+  const Outcome outcome = step.dropsReference ? executeDropReference(step, ins)
+                          : isCall            ? executeCall(step, ins)
+                                              : executeEffect(step, ins);
   if (diag::events::on()) {
     emitStep(*owner_, step.index, start);
   }
@@ -403,7 +438,7 @@ Outcome Run::execute(const Step& step, const ir::Instruction& ins, size_t positi
       if (isObserved()) [[unlikely]] {
         return executeObserved(step, ins, true);
       }
-      return step.letsGo ? executeLetGo(step, ins) : executeCall(step, ins);
+      return step.dropsReference ? executeDropReference(step, ins) : executeCall(step, ins);
     case Op::kBuild:
       return executeBuild(ins);
     case Op::kSetAttr:
@@ -441,8 +476,7 @@ Outcome Run::execute(const Step& step, const ir::Instruction& ins, size_t positi
   if (runScalar(*trace_, ins, values_)) {
     return Outcome::kNext;
   }
-  // Without a snapshot of its own (a pure instruction whose operand is not what it was): the next one has
-  // one.
+  // A pure instruction has no snapshot of its own: leave at the next instruction that has one.
   exitSoon_ = true;
   return step.snap == ir::kNone ? Outcome::kNext : Outcome::kExit;
 }
@@ -465,6 +499,8 @@ uint64_t ReplayProgram::forcedExits() { return forcedExitCount; }
 
 void ReplayProgram::setRunner(size_t segment, std::shared_ptr<SegmentRunner> runner) {
   ReplayCode& code = impl_->code;
+  KINTSUGI_CHECK(segment < code.segments.size() && runner != nullptr, "a runner for segment ", segment,
+                 " of ", code.segments.size());
   const bool objects = runner->needsGil();
   code.segments.at(segment).runner = std::move(runner);
   if (!objects) {
@@ -486,9 +522,51 @@ void ReplayProgram::setRunner(size_t segment, std::shared_ptr<SegmentRunner> run
 
 const ReplayCode& ReplayProgram::code() const { return impl_->code; }
 
+namespace {
+
+// Begins the event of an exit, and gives the guard that it names.
+std::optional<GuardFailure> beginExitEvent(Run& run, bool raising, ScopedEvent& left) {
+  diag::events::Event event{.extra = run.exitGuard,
+                            .trace = run.owner().number(),
+                            .stack = stackOf(run.owner(), run.exitState),
+                            .kind = raising ? diag::events::Kind::kRaise : diag::events::Kind::kExit};
+  std::optional<GuardFailure> failure = run.explainExit();
+  if (failure) {
+    event.name = diag::events::intern(describeGuard(run.owner().recording(), failure->guard));
+    event.text = diag::events::intern(failure->expected);
+    event.more = diag::events::intern(failure->seen);
+  }
+  left.begin(event);
+  return failure;
+}
+
+// Says whether a run that a failed check ends could be repeated, and restores the grad mode of its entry.
+class FailureNote {
+ public:
+  FailureNote(const Run& run, bool* repeatable)
+      : run_(run), repeatable_(repeatable), gradMode_(torchapi::gradMode()) {}
+  ~FailureNote() {
+    if (ended_) [[likely]]
+      return;
+    torchapi::setGradMode(gradMode_);
+    if (repeatable_ != nullptr) *repeatable_ = run_.isRepeatable();
+  }
+  FailureNote(const FailureNote&) = delete;
+  void ended() { ended_ = true; }
+
+ private:
+  const Run& run_;
+  bool* repeatable_;
+  const bool gradMode_;
+  bool ended_ = false;
+};
+
+}  // namespace
+
 PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args, PyObject** slots,
-                             ExitHandler* handler, bool aside) {
-  // Back on the free list before any frame runs on: the frames hold what they need, and may call us again.
+                             ExitHandler* handler, bool bypassRunners, bool* repeatable) {
+  // Returns the storage to the free list before any frame runs: frames hold what they need, and may call this
+  // trace again.
   struct Lease {
     explicit Lease(Impl& impl) : impl(impl), storage(impl.take()) {}
     ~Lease() {
@@ -507,9 +585,11 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args,
   {
     const torchapi::RunMemoryScope memory;
     Lease lease(*impl_);
-    Run run(impl_->code, owner, args, slots, *lease.storage, aside);
+    Run run(impl_->code, owner, args, slots, *lease.storage, bypassRunners);
+    FailureNote note(run, repeatable);
     const Outcome outcome = run.run();
     if (outcome == Outcome::kReturn) {
+      note.ended();
       lease.returned = run.result != nullptr && run.isPlain();
       return run.result;
     }
@@ -519,19 +599,7 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args,
       leftRange.begin("kintsugi exit " + entryTitle(run.owner()));
     }
     std::optional<GuardFailure> failure;
-    if (diag::events::on()) {
-      diag::events::Event event{.extra = run.exitGuard,
-                                .trace = run.owner().number(),
-                                .stack = stackOf(run.owner(), run.exitState),
-                                .kind = raising ? diag::events::Kind::kRaise : diag::events::Kind::kExit};
-      failure = run.explainExit();
-      if (failure) {
-        event.name = diag::events::intern(describeGuard(run.owner().recording(), failure->guard));
-        event.text = diag::events::intern(failure->expected);
-        event.more = diag::events::intern(failure->seen);
-      }
-      left.begin(event);
-    }
+    if (diag::events::on()) failure = beginExitEvent(run, raising, left);
     if (!raising) {
       owner.sideExits.fetch_add(1, std::memory_order_relaxed);
       reportSideExit(run.owner(), run.exitState);
@@ -551,15 +619,18 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args,
       state = trace.states[state].parent;
     }
     if (raising && state == ir::kNone) {
+      note.ended();
       return nullptr;
     }
     const bool inCaller = state != run.exitState;
     KINTSUGI_CHECK(run.exitState != ir::kNone, "a guard without a snapshot failed");
-    if (!captureFrames(run.view(), state, images, context ? &*context : nullptr)) {
+    const bool captured = captureFrames(run.view(), state, images, context ? &*context : nullptr);
+    note.ended();
+    if (!captured) {
       return nullptr;
     }
     if (inCaller) {
-      --images.front().pc;  // inside the call, whose handlers may be others than those of what follows
+      --images.front().pc;  // inside the call: the next instruction may have other handlers
     }
   }
   return context ? handler->run(std::move(*context), std::move(images))

@@ -33,12 +33,14 @@ class ReplayProgram {
   ~ReplayProgram();
   ReplayProgram(ReplayProgram&&) noexcept;
 
-  // Runs the trace; `slots` are the resolved sources of block 0. Returns the result, or null with the user's
-  // exception pending. A side exit goes on in a side trace, or, if there is none, runs on to the end of the
-  // call, so that the caller need not know of it; `handler` (may be null) decides whether that is recorded.
-  // `aside`: segments are run one by one, as nothing says that their inputs are what they were compiled for.
+  // Runs the trace; `slots` are the resolved sources of block 0. Returns the result, a new reference, or null
+  // with the user's exception pending. A side exit goes on in a side trace, or, if there is none, runs on to
+  // the end of the call, so that the caller need not know of it; `handler` (may be null) decides whether that
+  // is recorded. `bypassRunners`: segments are run one by one, as nothing says that their inputs are what
+  // they were compiled for. A failed check throws. Then `repeatable` (may be null) is set if the run has
+  // changed nothing that could be seen, so that the call can be made again in eager mode.
   PyObject* run(CompiledTrace& owner, const pyapi::Arguments& args, PyObject** slots,
-                ExitHandler* handler = nullptr, bool aside = false);
+                ExitHandler* handler = nullptr, bool bypassRunners = false, bool* repeatable = nullptr);
 
   const ReplayCode& code() const;
 

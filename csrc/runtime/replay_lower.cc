@@ -6,7 +6,7 @@
 #include "ir/reach.h"
 #include "ir/segment_stops.h"
 #include "ir/segments.h"
-#include "pyapi/let_go.h"
+#include "pyapi/drop_reference.h"
 #include "runtime/compiled_trace.h"
 #include "runtime/replay_program.h"
 #include "support/check.h"
@@ -53,11 +53,12 @@ class Lowering {
   void addSegments();
   void addToSegment(SegmentCode& segment, size_t at);
   void findGraphInputs();
+  void checkSteps() const;
   void findStops(SegmentCode& segment);
   void findSegmentDrops(SegmentCode& segment);
   void findLeftAtReturn();
   void findDroppedSources(const ir::SourceRoots& roots);
-  bool letsGo(const ir::Instruction& ins) const;
+  bool dropsReference(const ir::Instruction& ins) const;
 
   const recording::Recording& recording_;
   const ir::Trace& trace_;
@@ -100,16 +101,44 @@ ReplayCode Lowering::run() {
   addSegments();
   findLeftAtReturn();
   findGraphInputs();
+  checkSteps();
   return std::move(code_);
 }
 
-// What the parent of a side trace has resolved is taken over when the first block of its own has passed.
+// What a run relies on without looking: operators are there, drops and segments lie in their tables.
+void Lowering::checkSteps() const {
+  for (size_t at = 0; at < code_.steps.size(); ++at) {
+    const Step& step = code_.steps[at];
+    KINTSUGI_CHECK(step.index < trace_.code.size() && (at == 0 || code_.steps[at - 1].index < step.index),
+                   "step ", at, " is out of order");
+    KINTSUGI_CHECK(step.op != Op::kAten || step.call != nullptr, "step ", at, " calls no operator");
+    KINTSUGI_CHECK(step.earlyDropCount <= step.dropCount &&
+                       step.firstDrop + size_t{step.dropCount} <= code_.drops.size(),
+                   "step ", at, " drops ", step.firstDrop, " and ", step.dropCount, " more of ",
+                   code_.drops.size());
+    KINTSUGI_CHECK(step.op != Op::kSegment || step.segment < code_.segments.size(), "step ", at,
+                   " begins segment ", step.segment);
+  }
+  for (const ir::ValueId value : code_.drops) {
+    KINTSUGI_CHECK(value < trace_.values.size(), "%", value, " is dropped");
+  }
+  for (const SegmentCode& segment : code_.segments) {
+    KINTSUGI_CHECK(segment.beginStep < segment.endStep && segment.endStep < code_.steps.size(), "a segment [",
+                   segment.beginStep, ", ", segment.endStep, "] of ", code_.steps.size(), " steps");
+    for (const size_t at : segment.graph) {
+      KINTSUGI_CHECK(segment.beginStep < at && at < segment.endStep, "step ", at, " is in no segment");
+    }
+  }
+}
+
+// The prologue in which a source is read. Sources that the parent of a side trace has resolved are read after
+// the side trace's first own block.
 BlockPrologue& Lowering::prologueOf(guard::SourceId source) {
   return code_.prologues.at(std::max(sources_.nodes[source].block, recording_.firstBlock));
 }
 
 void Lowering::holdSource(guard::SourceId source) {
-  // What a step gave lives until the last instruction or snapshot that names it, and no longer.
+  // Sources of a step's result are held until the last instruction or snapshot that names them, not longer.
   if (!heldSource_[source] && sources_.nodes[source].kind != guard::SourceKind::kValue) {
     heldSource_[source] = true;
     prologueOf(source).held.push_back(source);
@@ -151,7 +180,7 @@ void Lowering::findHeldSources() {
       hold(trace_.stackOf(state));
     }
   }
-  // What later guard blocks ask for, and where they start from.
+  // Marks what later guard blocks compare, and the sources that they start from.
   for (const guard::Guard& guard : recording_.document.guards.guards) {
     for (const guard::SourceId source : {guard.source, guard.other}) {
       if (source != ir::kNone && sources_.nodes[source].block < guard.block) {
@@ -187,18 +216,18 @@ void Lowering::useInGuards(const ir::SourceRoots& roots) {
   }
 }
 
-bool Lowering::letsGo(const ir::Instruction& ins) const {
+bool Lowering::dropsReference(const ir::Instruction& ins) const {
   if (ins.op != Op::kCall) {
     return false;
   }
   const auto operands = trace_.operandsOf(ins);
   return operands.size() == 2 && operands[0].kind == OperandKind::kConst && operands[1].isValue() &&
-         recording_.consts[operands[0].id].get() == pyapi::letGoFunction();
+         recording_.consts[operands[0].id].get() == pyapi::dropReferenceFunction();
 }
 
-// What was read from the object goes with it, but for what is used behind the step.
+// Sources that were read from the object are dropped with it, except those that are used after the step.
 void Lowering::findDroppedSources(const ir::SourceRoots& roots) {
-  const auto isStep = [this](const ir::Instruction& ins) { return letsGo(ins); };
+  const auto isStep = [this](const ir::Instruction& ins) { return dropsReference(ins); };
   if (std::ranges::none_of(trace_.code, isStep)) {
     return;
   }
@@ -210,7 +239,7 @@ void Lowering::findDroppedSources(const ir::SourceRoots& roots) {
     if (ins.op == Op::kGuardBlock) {
       block = static_cast<guard::BlockId>(trace_.operandsOf(ins)[0].i);
     }
-    if (letsGo(ins)) {
+    if (dropsReference(ins)) {
       std::vector<guard::SourceId>& dropped = code_.droppedSources[static_cast<uint32_t>(index)];
       for (guard::SourceId source = 0; source < roots.value.size(); ++source) {
         const guard::SourceNode& node = sources_.nodes[source];
@@ -294,7 +323,7 @@ void Lowering::lowerStep(uint32_t index) {
   step.index = index;
   step.snap = ins.snap;
   step.names = namesOf(ins);
-  step.letsGo = letsGo(ins);
+  step.dropsReference = dropsReference(ins);
   if (ins.op == Op::kAten) {
     std::string reason;
     auto call = torchapi::AtenCall::make(trace_, index, liveness_, reason);
@@ -324,8 +353,8 @@ void Lowering::findLiveIn() {
   }
 }
 
-// A value dies at its last use. Objects can only be dropped with the GIL: they wait for the next step that
-// has it, and go before it runs, since something may be done when they do (a file is closed).
+// A value is dropped at its last use. Objects need the GIL: they wait for the next step that holds it, and
+// are dropped before that step runs, since dropping may have effects (a file is closed).
 void Lowering::addDrops() {
   std::vector<std::vector<ir::ValueId>> dying(trace_.code.size());
   for (ir::ValueId value = 0; value < liveness_.lastUse.size(); ++value) {
@@ -345,7 +374,7 @@ void Lowering::addDrops() {
     code_.drops.insert(code_.drops.end(), waiting.begin(), waiting.end());
     waiting.clear();
   };
-  // Instructions before a step that are no steps (inputs that nobody uses) hand their dead on to it.
+  // Instructions that are no steps (unused inputs) pass their dying values on to the next step.
   size_t next = recording_.start;
   for (Step& step : code_.steps) {
     step.firstDrop = static_cast<uint32_t>(code_.drops.size());
@@ -359,7 +388,7 @@ void Lowering::addDrops() {
   }
 }
 
-// The steps between the marks, sorted by whether a runner stands in for them.
+// Divides the steps between the marks into those of the graph, which a runner replaces, and the others.
 void Lowering::addSegments() {
   std::vector<ir::ValueId> values;
   bool open = false;
@@ -391,14 +420,14 @@ void Lowering::findStops(SegmentCode& segment) {
   const ir::SegmentRange range{code_.steps[segment.beginStep].index, code_.steps[segment.endStep].index};
   for (ir::SegmentStop& stop : ir::findStops(trace_, range)) {
     const auto isBefore = [&](size_t at) { return code_.steps[at].index < stop.end; };
-    const auto count = std::count_if(segment.others.begin(), segment.others.end(), isBefore);
+    const auto count = std::count_if(segment.offGraph.begin(), segment.offGraph.end(), isBefore);
     segment.stops.push_back({std::move(stop.given), std::move(stop.made), static_cast<size_t>(count)});
   }
 }
 
-// A graph that a runner has computed leaves its outputs: the values between its instructions were never
-// there. All else that dies inside (inputs, what earlier steps left for the snapshots, what the steps behind
-// the graph make) is dropped at its end.
+// What is dropped at the end of a segment that a runner has computed: everything that dies inside (inputs,
+// values kept for snapshots, results of the steps after the graph). Intermediate values of the graph never
+// existed.
 void Lowering::findSegmentDrops(SegmentCode& segment) {
   std::vector<bool> inside(trace_.values.size(), false);
   for (const size_t at : segment.graph) {
@@ -428,9 +457,8 @@ void Lowering::findSegmentDrops(SegmentCode& segment) {
   }
 }
 
-// Neither the return's own dead are dropped (it ends the run), nor those of the end of a segment that a
-// runner has computed (it is passed over). Within a segment, what findSegmentDrops() leaves out was never
-// there.
+// Values that are still there at the return: what dies at the return itself (it ends the run), and at the end
+// of a segment, which is skipped if a runner has computed it.
 void Lowering::findLeftAtReturn() {
   std::vector<bool> dropped(trace_.values.size(), false);
   for (const Step& step : code_.steps) {
@@ -452,7 +480,7 @@ void Lowering::findLeftAtReturn() {
 void Lowering::addToSegment(SegmentCode& segment, size_t at) {
   const Step& step = code_.steps[at];
   if (!ir::isInGraph(trace_.code[step.index])) {
-    segment.others.push_back(at);
+    segment.offGraph.push_back(at);
     return;
   }
   // An exception that leaves where the segment begins leaves before its first instruction.

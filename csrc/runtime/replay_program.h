@@ -31,10 +31,10 @@ enum class GilNeed : uint8_t { kAny, kReleased, kHeld };
 struct Step {
   ir::Op op = ir::Op::kRet;
   GilNeed gil = GilNeed::kAny;
-  bool forced = false;     // testing: this guard fails
-  bool letsGo = false;     // a call of pyapi::letGoFunction()
-  uint32_t index = 0;      // into Trace::code
-  uint32_t firstDrop = 0;  // into ReplayCode::drops: values that die here
+  bool forced = false;          // testing: this guard fails
+  bool dropsReference = false;  // a call of pyapi::dropReferenceFunction()
+  uint32_t index = 0;           // into Trace::code
+  uint32_t firstDrop = 0;       // into ReplayCode::drops: values that die here
   uint32_t dropCount = 0;
   uint32_t earlyDropCount = 0;  // of these, the first so many before the step runs
   ir::StateId snap = ir::kNone;
@@ -67,7 +67,8 @@ struct ReplayCode {
   std::vector<BlockPrologue> prologues;   // by block
   std::vector<std::unique_ptr<torchapi::AtenCall>> calls;
   std::vector<SegmentCode> segments;
-  // By instruction: what was read from the object that the step lets go of, and is held for the run.
+  // By instruction: what was read from the object that the step drops its reference to, and is held for the
+  // run.
   std::unordered_map<uint32_t, std::vector<guard::SourceId>> droppedSources;
   // Tensor inputs that nothing but the graphs of these segments uses: where their runners take Python
   // objects, the tensor need not be unpacked, nor wrapped again.
@@ -115,7 +116,7 @@ struct RunStorage {
     Py_DECREF(object);
   }
   // An object's last reference, as far as the trace is concerned, and those to what was read from it.
-  void letGo(ir::ValueId value, const std::vector<guard::SourceId>& parts, PyObject** sources);
+  void dropReference(ir::ValueId value, const std::vector<guard::SourceId>& parts, PyObject** sources);
   void clear();
   // After a run that has returned by `code` alone: the same, without looking at every value.
   void clearReturned(const ReplayCode& code);

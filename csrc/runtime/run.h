@@ -63,7 +63,7 @@ class GraphRun;
 class Run {
  public:
   Run(const ReplayCode& code, CompiledTrace& owner, const pyapi::Arguments& args, PyObject** slots,
-      RunStorage& storage, bool aside)
+      RunStorage& storage, bool bypassRunners)
       : code_(&code),
         recording_(code.recording),
         trace_(&code.recording->document.trace),
@@ -73,7 +73,7 @@ class Run {
         storage_(storage),
         values_(storage.values.data()),
         gil_(storage.calls),
-        aside_(aside) {}
+        bypassRunners_(bypassRunners) {}
 
   // kReturn: `result` is set, or an exception without frames to show it is pending. Else `exitState` says
   // where to go on.
@@ -84,6 +84,9 @@ class Run {
   std::optional<GuardFailure> explainExit();
   // Where the run is when it ends: the entry's trace or a side trace (held by the run).
   CompiledTrace& owner() const { return *owner_; }
+  // Has the run changed nothing that could be seen? Asked when it has failed: its steps' instructions, and
+  // those of the traces that it came through, are looked at. A write to memory counts, whoever holds it.
+  bool isRepeatable() const;
   // It has run from the entry to the return, and every step has dropped what died there.
   bool isPlain() const { return side_ == nullptr && !exitSoon_; }
   // An exit at this guard instruction; kNone: somewhere else, because a value was of another kind than
@@ -99,13 +102,13 @@ class Run {
   Outcome executeAten(const Step& step);
   Outcome executeCall(const Step& step, const ir::Instruction& ins);
   Outcome executeBuild(const ir::Instruction& ins);
-  Outcome executeLetGo(const Step& step, const ir::Instruction& ins);
+  Outcome executeDropReference(const Step& step, const ir::Instruction& ins);
   Outcome executeEffect(const Step& step, const ir::Instruction& ins);
   Outcome executeObserved(const Step& step, const ir::Instruction& ins, bool isCall);
   Outcome executeGuard(const Step& step, const ir::Instruction& ins, size_t position);
   Outcome executeReturn(const ir::Instruction& ins);
   Outcome executeSegment(size_t& position);
-  Outcome executeOther(const Step& step, size_t at);
+  Outcome executeOffGraph(const Step& step, size_t at);
   Outcome goOnInside(const GraphRun& graph, bool gradMode, bool leave, size_t& position);
   bool completeGraph(const GraphRun& graph, size_t at, bool gradMode);
   bool deliverWarnings(const Step& step);
@@ -134,9 +137,10 @@ class Run {
   GilSwitch gil_;
   SegmentRunner* measured_ = nullptr;  // of the segment that is being replayed, if it wants to know the time
   uint64_t measuredSince_ = 0;
-  bool exitSoon_ = false;  // a value is not of the recorded kind: leave at the next snapshot
-  bool traced_ = false;    // leave at the next snapshot whose frames can be rebuilt
-  bool aside_ = false;     // runners must not run: see CompiledTrace::admits()
+  size_t reached_ = 0;          // where run() has ended: a position in code_->steps
+  bool exitSoon_ = false;       // a value is not of the recorded kind: leave at the next snapshot
+  bool traced_ = false;         // leave at the next snapshot whose frames can be rebuilt
+  bool bypassRunners_ = false;  // runners must not run: see CompiledTrace::admits()
 };
 
 }  // namespace kintsugi::runtime

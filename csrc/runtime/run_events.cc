@@ -22,7 +22,7 @@ struct StepTexts {
   events::TextId name = 0;
 };
 
-constexpr size_t kMostSteps = 1 << 16;  // kept; then they are looked up anew
+constexpr size_t kMostSteps = 1 << 16;  // kept; then they are looked up again
 
 // What is called, or what is written to.
 std::string nameOf(const recording::Recording& recording, const ir::Instruction& ins) {
@@ -75,7 +75,7 @@ std::vector<diag::SourceLoc> framesOf(const CompiledTrace& trace, ir::StateId st
   for (; state != ir::kNone; state = recorded.states[state].parent) {
     const ir::FrameState& frame = recorded.states[state];
     auto* code = reinterpret_cast<PyCodeObject*>(trace.recording().consts[frame.code].get());
-    // In the frames that call, `pc` is behind the call.
+    // In the frames that call, `pc` is after the call.
     const int32_t pc = frames.empty() ? frame.pc : frame.pc - 1;
     frames.push_back({pyapi::utf8(pyapi::fileOf(code)), pyapi::lineAt(code, std::max(pc, 0)),
                       pyapi::utf8(pyapi::nameOf(code))});

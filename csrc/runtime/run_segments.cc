@@ -15,7 +15,7 @@ using pyapi::Ref;
 using torchapi::Value;
 using torchapi::ValueKind;
 
-// A graph that is being computed by its runner, with what has been run of the steps between its marks.
+// A run of one segment's graph by its runner, with the progress of the steps between the segment's marks.
 class GraphRun final : public SegmentSteps {
  public:
   GraphRun(Run& run, const SegmentCode& segment) : run_(run), segment_(segment) {}
@@ -36,12 +36,12 @@ class GraphRun final : public SegmentSteps {
       torchapi::clear(run_.values_[stop.given[k]]);
       run_.values_[stop.given[k]] = std::exchange(given[k], {});
     }
-    while (next_ < stop.others) {
-      at_ = segment_.others[next_++];
+    while (next_ < stop.offGraph) {
+      at_ = segment_.offGraph[next_++];
       if (ir::isStop(run_.trace_->code[run_.code_->steps[at_].index])) {
         stoppedAt_ = at_;
       }
-      left_ = run_.executeOther(run_.code_->steps[at_], at_);
+      left_ = run_.executeOffGraph(run_.code_->steps[at_], at_);
       if (left_ != Outcome::kNext) {
         leave();
         return false;
@@ -64,7 +64,7 @@ class GraphRun final : public SegmentSteps {
   size_t next() const { return next_; }  // of the steps that are not of the graph
   size_t at() const { return at_; }      // the last one that was run
   Outcome left() const { return left_; }
-  // The exception with which it was left is pending again, in place of what the backend has made of it.
+  // Restores the exception with which the graph was left, in place of the backend's own.
   void restoreError() {
     PyErr_Clear();
     PyErr_Restore(std::exchange(type_, nullptr), std::exchange(value_, nullptr),
@@ -104,11 +104,11 @@ void Run::unpackInputs(const SegmentCode& segment) {
   }
 }
 
-// The graph at once, then what is not part of it; `position` moves to the segment's end. Without a runner,
-// and when the graph was taken back, its instructions follow.
+// Runs the graph as a whole, then the steps that are not part of it; `position` moves to the segment's end.
+// Without a runner, or when the graph was rolled back, its instructions run one by one.
 Outcome Run::executeSegment(size_t& position) {
   const SegmentCode& segment = code_->segments[code_->steps[position].segment];
-  if (segment.runner == nullptr || aside_) {
+  if (segment.runner == nullptr || bypassRunners_) {
     return Outcome::kNext;
   }
   segment.runner->needsGil() ? gil_.hold() : gil_.release();
@@ -148,9 +148,9 @@ Outcome Run::executeSegment(size_t& position) {
     PyErr_SetString(PyExc_RuntimeError, "kintsugi: a backend has left out a step of the program");
     return Outcome::kReturn;
   }
-  for (const size_t at : std::span(segment.others).subspan(graph.next())) {
+  for (const size_t at : std::span(segment.offGraph).subspan(graph.next())) {
     const Step& step = code_->steps[at];
-    const Outcome outcome = executeOther(step, at);
+    const Outcome outcome = executeOffGraph(step, at);
     if (outcome != Outcome::kNext) {
       if (outcome == Outcome::kExit && isGuard(step.op)) {
         segment.runner->left();
@@ -171,17 +171,18 @@ Outcome Run::executeSegment(size_t& position) {
   return Outcome::kNext;
 }
 
-// Has nobody got to see a tensor of the graph when it is left at this step?
+// When the graph is left at this step: has the program not seen any tensor of it yet?
 bool Run::isUnseen(const SegmentCode& segment, size_t at) const {
-  return std::all_of(segment.others.begin(), segment.others.end(), [&](size_t other) {
+  return std::all_of(segment.offGraph.begin(), segment.offGraph.end(), [&](size_t other) {
     const Op op = code_->steps[other].op;
     return other > at || op == Op::kAten || isScalarOp(op) || (isGuard(op) && op != Op::kGuardBlock);
   });
 }
 
-// Leaves through the snapshot of a step behind the graph that stands inside it: what the frames need and the
-// graph did not give is computed by its instructions. They write nothing and have succeeded before. Where
-// autograd may follow, all of it is: what the frames hold has to hang together.
+// Leaves the segment at a step inside it, after the graph has been computed. The frames may need values that
+// are no outputs of the graph: these are computed by its instructions, which write nothing and have succeeded
+// before. If autograd may differentiate them, all of the graph is computed again, so that everything that the
+// frames hold belongs to one autograd graph.
 Outcome Run::leaveSegment(const GraphRun& graph, size_t at, bool gradMode, Outcome outcome) {
   const SegmentCode& segment = graph.segment();
   gil_.hold();
@@ -205,8 +206,7 @@ Outcome Run::leaveSegment(const GraphRun& graph, size_t at, bool gradMode, Outco
   return outcome;
 }
 
-// Computes what instructions of the graph before step `at` make and nobody has yet. False: an exception is
-// pending.
+// Computes the missing results of the graph's instructions before step `at`. False: an exception is pending.
 bool Run::completeGraph(const GraphRun& graph, size_t at, bool gradMode) {
   const SegmentCode& segment = graph.segment();
   torchapi::setGradMode(gradMode);
@@ -235,8 +235,9 @@ bool Run::completeGraph(const GraphRun& graph, size_t at, bool gradMode) {
   return complete;
 }
 
-// The graph has raised behind a step of the program, at `position`, which is not made twice: what follows is
-// run one by one. Or it is left there, with an exception that is none of the program's.
+// The graph has raised after the step of the program at `position`, which must not run twice: the
+// instructions after it are run one by one. Or the segment is left there, with an exception of the backend's
+// own.
 Outcome Run::goOnInside(const GraphRun& graph, bool gradMode, bool leave, size_t& position) {
   if (!leave) {
     return completeGraph(graph, position, gradMode) ? Outcome::kNext : Outcome::kReturn;
@@ -246,7 +247,7 @@ Outcome Run::goOnInside(const GraphRun& graph, bool gradMode, bool leave, size_t
   return leaveSegment(graph, position, gradMode, Outcome::kRaise);
 }
 
-Outcome Run::executeOther(const Step& step, size_t at) {
+Outcome Run::executeOffGraph(const Step& step, size_t at) {
   if (step.gil != GilNeed::kAny) {
     step.gil == GilNeed::kHeld ? gil_.hold() : gil_.release();
   }

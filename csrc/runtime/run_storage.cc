@@ -45,7 +45,8 @@ void RunStorage::release() {
   }
 }
 
-void RunStorage::letGo(ir::ValueId value, const std::vector<guard::SourceId>& parts, PyObject** sources) {
+void RunStorage::dropReference(ir::ValueId value, const std::vector<guard::SourceId>& parts,
+                               PyObject** sources) {
   drop(value);
   for (const guard::SourceId part : parts) {
     const auto found = std::ranges::find(held, sources[part]);

@@ -13,7 +13,7 @@ using torchapi::ValueKind;
 
 namespace {
 
-// What has to be as before for a graph to be run again.
+// The state that has to be restored, or unchanged, for a graph to be run again.
 class Before {
  public:
   Before(const SegmentCode& segment, std::span<const Value> inputs) : segment_(segment) {
@@ -75,7 +75,7 @@ SegmentOutcome failed(const Before& before, std::span<const Value> inputs, Segme
   }
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);
-  // Not for the instructions to judge: interrupts and the like.
+  // Interrupts and the like are passed on; running the instructions would not raise them again.
   const bool ordinary = type != nullptr && PyErr_GivenExceptionMatches(type, PyExc_Exception) != 0;
   if (ordinary && before.restore(inputs)) {
     Py_XDECREF(type);

@@ -1,10 +1,10 @@
 // Inside runtime only: one run of a segment's graph by its runner, and what to do when that fails.
 //
-// Idea: an exception inside a graph tells neither which instruction raised nor what the frames were. So the
-// graph is taken back and its instructions are run one by one: the one that raises has a snapshot. Results of
-// a graph that writes to nothing are just forgotten; random numbers are drawn again from the saved state. A
-// graph that may have written to tensors (their version counters tell) can't be taken back: the exception
-// leaves where the segment begins.
+// Idea: an exception inside a graph shows neither which instruction raised nor the frames at that point. So
+// the graph is rolled back and its instructions are run one by one: the one that raises has a snapshot.
+// Rolling back means dropping the results and restoring the random generator's state. A graph that has
+// written to tensors (their version counters show it) can't be rolled back: then the exception leaves through
+// the snapshot where the segment begins.
 //
 // Ownership: borrows everything. Threads: a run's own; GIL as the runner needs it. Invalidation: none.
 #pragma once
@@ -22,18 +22,18 @@
 namespace kintsugi::runtime {
 
 struct SegmentCode {
-  // See ir::SegmentStop. `others`: so many of the steps below are run when the graph has come to it.
+  // See ir::SegmentStop. `offGraph`: so many of the steps below are run when the graph has come to it.
   struct Stop {
     std::vector<ir::ValueId> given;
     std::vector<ir::ValueId> made;
-    size_t others = 0;
+    size_t offGraph = 0;
   };
   size_t beginStep = 0;
   size_t endStep = 0;
   std::vector<ir::ValueId> inputs;
   std::vector<ir::ValueId> outputs;
-  std::vector<size_t> graph;   // steps of the graph
-  std::vector<size_t> others;  // steps of the body that are not in the graph: they run after it
+  std::vector<size_t> graph;     // steps of the graph
+  std::vector<size_t> offGraph;  // steps of the body that are not in the graph: they run after it
   std::vector<Stop> stops;
   std::vector<ir::ValueId> drops;  // what dies between the marks and is there when a runner has stood in
   bool dropsObjects = false;       // some of them are objects

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "torchapi/value.h"
 
@@ -31,8 +32,10 @@ class SegmentRunner {
   virtual uint64_t runs() const { return 0; }       // that were not declined
   virtual uint64_t backwards() const { return 0; }  // ... and have been run backwards by the runner's code
   virtual size_t graphs() const { return 0; }       // that a backend of somebody else's was given
+  // What a failed check of ours has said where its code was made or run; empty: none has failed. Any thread.
+  virtual std::string failure() const { return {}; }
   virtual bool needsGil() const = 0;
-  // A guard that stands in the middle of the graph, and is checked behind it, did not hold. The run goes on
+  // A guard that stands in the middle of the graph, and is checked after it, did not hold. The run goes on
   // elsewhere. GIL held where needsGil() says so.
   virtual void left() {}
   // How long the instructions took that were run after kMeasured. Any thread.

@@ -1,8 +1,8 @@
 // Steps of the program in the middle of a graph: how the function that computes the graph has them made.
 //
-// Idea: a modelled call that tensor operations on both sides depend on need not split a graph. Who computes
-// the graph comes to a *stop* there: it hands over what the steps up to there need, and gets the tensors that
-// they make.
+// Idea: a modelled call that tensor operations on both sides depend on need not split a graph. The function
+// that computes the graph *stops* there: it passes the values that the steps up to the call need, has them
+// run, and receives the tensors that they make (ir/segment_stops.h).
 //
 // Ownership: a run's own, for as long as the graph is computed. Threads: of the run. GIL held.
 #pragma once

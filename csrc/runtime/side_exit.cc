@@ -1,8 +1,10 @@
 #include "runtime/side_exit.h"
 
+#include "pyapi/code.h"
 #include "pyapi/exception_state.h"
 #include "runtime/compiled_trace.h"
 #include "support/check.h"
+#include "support/fault.h"
 
 namespace kintsugi::runtime {
 
@@ -26,6 +28,15 @@ bool captureFrame(Materializer& make, const ir::Trace& trace, const ir::FrameSta
     return true;
   };
   image.handledOver = state.handledOver;
+  const auto* code = reinterpret_cast<const PyCodeObject*>(image.code.get());
+  // The frame is filled by index.
+  KINTSUGI_CHECK(state.localCount == pyapi::localsPlusCount(code) &&
+                     state.stackCount <= pyapi::stackCapacity(code) && state.pc >= 0 &&
+                     state.pc <= pyapi::codeUnitCount(code),
+                 "a snapshot with ", state.localCount, " locals and ", state.stackCount, " on the stack at ",
+                 state.pc, " of another code object");
+  KINTSUGI_CHECK(state.handled.kind == ir::OperandKind::kNull || state.handledOver < state.stackCount,
+                 "the exception handled before is in slot ", state.handledOver, " of ", state.stackCount);
   return make.get(state.handled, image.handled) && fill(trace.localsOf(state), image.locals) &&
          fill(trace.stackOf(state), image.stack) &&
          (!ir::hasReplacement(state.action) || make.get(state.replacement, image.replacement));
@@ -44,6 +55,7 @@ bool isRebuildable(const ir::Trace& trace, ir::StateId state) {
 
 bool captureFrames(const RunView& run, ir::StateId stateId, std::vector<FrameImage>& images,
                    ExitContext* context) {
+  faultPoint("exit");
   const recording::Recording& recording = run.recording;
   const ir::Trace& trace = recording.document.trace;
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
@@ -67,8 +79,8 @@ bool captureFrames(const RunView& run, ir::StateId stateId, std::vector<FrameIma
   if (context != nullptr && !collectObjects(run, make, stateId, *context)) {
     return failed();
   }
-  // What was raised in a handler has the exception in hand for its context. The trace did not enter the
-  // handler.
+  // An exception raised inside an `except` block has the handled exception as its __context__. The trace has
+  // not entered the handler, so it is set here.
   for (const FrameImage& image : images) {
     if (type != nullptr && image.handled) {
       PyErr_NormalizeException(&type, &value, &traceback);

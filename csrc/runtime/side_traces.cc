@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/compiled_trace.h"
+#include "support/check.h"
 
 namespace kintsugi::runtime {
 
@@ -13,6 +14,8 @@ ExitSite* SideTraces::find(uint32_t guard) {
 
 std::shared_ptr<CompiledTrace> SideTraces::link(uint32_t guard, std::shared_ptr<CompiledTrace> trace,
                                                 size_t limit) {
+  KINTSUGI_CHECK(trace != nullptr && trace->recording().start != 0, "no side trace is linked to guard ",
+                 guard);
   std::shared_ptr<CompiledTrace> gone;
   std::vector<SideLink>& sides = sites_[guard].sides;
   if (sides.size() >= std::max<size_t>(limit, 1)) {

@@ -1,13 +1,13 @@
 // The side traces of one trace: which exits have been taken, how often, and the traces that go on there.
 //
 // Idea: a side trace is a whole trace of its own, whose first instructions are those of its parent up to the
-// guard that failed; it numbers values, sources and guard blocks as its parent does. So crossing over is
-// going on in the same value array, at the guard, in the other program: nothing is rebuilt, no entry guard
-// runs again. Its first instruction of its own is the guard that tells it from its parent and its siblings.
+// guard that failed; it numbers values, sources and guard blocks as its parent does. So a run crosses over by
+// continuing with the same value array in the other program: nothing is rebuilt, no entry guard runs again.
+// The first instruction of its own is the guard that distinguishes it from its parent and its siblings.
 //
 // Ownership: a parent owns its side traces by shared_ptr; a run holds one more of the trace that it is in.
-// Threads: everything here needs the GIL. Invalidation: a site keeps the newest `limit` side traces by use;
-// one that goes takes its own side traces along.
+// Threads: everything here needs the GIL. Invalidation: a site keeps the `limit` most recently used side
+// traces; a dropped one takes its own side traces with it.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct SideLink {
 };
 
 struct ExitSite {
-  uint32_t failures = 0;  // recordings that came to nothing
+  uint32_t failures = 0;  // recordings that failed
   Backoff backoff{1};     // of recordings: each makes the next one wait longer
   std::vector<SideLink> sides;
 };

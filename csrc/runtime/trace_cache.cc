@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "pyapi/plain.h"
+#include "support/check.h"
 
 namespace kintsugi::runtime {
 
@@ -46,7 +47,8 @@ std::shared_ptr<CompiledTrace> TraceCache::lookup(const pyapi::Arguments& args, 
                                                   const Differentiating* only) {
   bool anyDead = false;
   for (size_t i = 0; i < entries_.size(); ++i) {
-    // A copy: a check may drop objects that it computed last time, and their finalizers may clear this cache.
+    // A copy of the pointer: a check may drop objects of the last one, and their finalizers may clear this
+    // cache.
     std::shared_ptr<CompiledTrace> trace = entries_[i].trace;
     if (trace->dead.load(std::memory_order_relaxed)) {
       anyDead = true;
@@ -56,7 +58,8 @@ std::shared_ptr<CompiledTrace> TraceCache::lookup(const pyapi::Arguments& args, 
     if (!shapeMatches(recording, args)) {
       continue;
     }
-    if (trace->admits(args, only, slots.reserve(recording.document.sources.nodes.size()), slots.aside)) {
+    if (trace->admits(args, only, slots.reserve(recording.document.sources.nodes.size()),
+                      slots.bypassRunners)) {
       noteHit(trace.get(), i);
       return trace;
     }
@@ -118,6 +121,8 @@ bool TraceCache::beginRecording() {
 void TraceCache::endRecording() { recording_.store(false, std::memory_order_release); }
 
 std::vector<std::shared_ptr<CompiledTrace>> TraceCache::insert(std::shared_ptr<CompiledTrace> trace) {
+  KINTSUGI_CHECK(trace != nullptr && trace->recording().start == 0,
+                 "a trace that does not begin at the call");
   removeDead();
   std::vector<std::shared_ptr<CompiledTrace>> evicted;
   while (entries_.size() >= limit_) {
@@ -132,7 +137,7 @@ std::vector<std::shared_ptr<CompiledTrace>> TraceCache::insert(std::shared_ptr<C
   }
   entries_.push_back({std::move(trace), ++clock_});
   traceCount_.store(entries_.size(), std::memory_order_relaxed);
-  return evicted;  // freed by the caller, when this cache is whole again
+  return evicted;  // freed by the caller, when this cache is consistent again
 }
 
 void TraceCache::removeDead() {

@@ -2,13 +2,13 @@
 // lets one thread at a time record.
 //
 // Rules: traces are tried in the order of their hits (a trace that hits more often than the one before it
-// changes places with it). Past the limit the least recently used trace goes; no value ever condemns the
-// callable to eager. While a thread records (which runs Python code, so that others get the GIL), calls of
-// others that match no trace run eagerly; nobody ever waits.
+// changes places with it). Past the limit the least recently used trace is evicted; a callable is never left
+// to eager mode for having seen too many values. While a thread records (which runs Python code, so that
+// others get the GIL), calls of others that match no trace run eagerly; nobody ever waits.
 //
 // Ownership: traces are shared_ptr: a running call holds one, so that eviction and clear() never free a trace
 // under it. Threads: the GIL is needed everywhere but for stats(). Freeing a trace may run finalizers, thus
-// any code: no member is in the middle of a change then. Invalidation: entries vanish by eviction, clear()
+// any code: all members are consistent at that point. Invalidation: entries vanish by eviction, clear()
 // and when a trace is marked dead.
 #pragma once
 
@@ -41,7 +41,7 @@ class SlotBuffer {
   }
   SlotArray data() { return data_; }
 
-  bool aside = false;  // of the trace that was found: see CompiledTrace::admits()
+  bool bypassRunners = false;  // of the trace that was found: see CompiledTrace::admits()
 
  private:
   static constexpr size_t kInline = 32;

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include "diag/events.h"
+#include "support/check.h"
+#include "support/contain.h"
+#include "support/fault.h"
 #include "torchapi/global_state.h"
 #include "torchapi/native_tensors.h"
 #include "torchapi/op_effects.h"
@@ -19,16 +23,30 @@ namespace {
 
 constexpr uint64_t kUnknownTime = ~uint64_t{0};
 
-// Runs one plan; nobody waits for it.
+// Runs one plan, which is there from the start.
 class PlanRunner final : public NativeRunner {
  public:
   bool runPlan(std::span<const Value> inputs, std::span<Value> outputs) {
     return run(inputs, outputs) == Status::kOk;
   }
 
+  std::string failure() const override {
+    std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
  protected:
-  void wanted() override {}
-  void lost(uint64_t, uint64_t) override {}
+  void codeNeeded() override {}
+  void replayIsFaster(uint64_t, uint64_t) override {}
+  void failed(const std::string& text) override {
+    refuse();
+    std::lock_guard lock(mutex_);
+    failure_ = text;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string failure_;
 };
 
 void clearAll(std::span<Value> values) {
@@ -37,7 +55,7 @@ void clearAll(std::span<Value> values) {
   }
 }
 
-// What a plan sets the grad mode to ends here.
+// Restores the grad mode at its end.
 class GradModeScope {
  public:
   GradModeScope() : before_(torchapi::gradMode()) {}
@@ -48,7 +66,7 @@ class GradModeScope {
   const bool before_;
 };
 
-void keepLeast(std::atomic<uint64_t>& least, uint64_t time) {
+void updateMinimum(std::atomic<uint64_t>& least, uint64_t time) {
   uint64_t seen = least.load(std::memory_order_relaxed);
   while (time < seen && !least.compare_exchange_weak(seen, time, std::memory_order_relaxed)) {
   }
@@ -72,16 +90,16 @@ class TrainingRunner::NativeCode : public torchapi::GradNodeCode {
       : GradNodeCode(std::move(form)), code_(std::move(code)) {}
 
   bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime,
-           const Asked& asked) const override {
+           const Requested& asked) const override {
     const std::shared_ptr<const Code> code = code_.lock();
     const uint64_t start = diag::events::nowNs();
-    const torchapi::TapesAsked scope(asked.tapes);
+    const torchapi::RequestedTapes scope(asked.tapes);
     if (code == nullptr || !code->backward.runPlan(values, gradients)) {
       return false;
     }
     code->backwards.fetch_add(1, std::memory_order_relaxed);
     if (forwardTime != 0) {
-      keepLeast(code->nativeTime, forwardTime + diag::events::nowNs() - start);
+      updateMinimum(code->nativeTime, forwardTime + diag::events::nowNs() - start);
     }
     return true;
   }
@@ -96,7 +114,8 @@ class TrainingRunner::NativeCode : public torchapi::GradNodeCode {
   std::weak_ptr<const Code> code_;
 };
 
-// Behind a segment whose instructions were run in a graph of their own: results, leaves, gradients.
+// The backward of a segment whose instructions were run in an autograd graph of their own: from results to
+// leaves.
 class TrainingRunner::ReplayCode final : public NativeCode {
  public:
   using NativeCode::NativeCode;
@@ -104,7 +123,7 @@ class TrainingRunner::ReplayCode final : public NativeCode {
   bool takesZeros() const override { return false; }
 
   bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime,
-           const Asked& asked) const override {
+           const Requested& asked) const override {
     const std::shared_ptr<const Code> code = code_.lock();
     const uint64_t start = diag::events::nowNs();
     const size_t leaves = form().gets.size();
@@ -115,9 +134,9 @@ class TrainingRunner::ReplayCode final : public NativeCode {
       results.push_back(values[k]);
       arrived.push_back(values[count + leaves + k]);
     }
-    const auto isAsked = [&](size_t k) { return asked.gets.empty() || asked.gets[k]; };
+    const auto isRequested = [&](size_t k) { return asked.gets.empty() || asked.gets[k]; };
     for (size_t k = 0; k < leaves; ++k) {
-      if (isAsked(k)) targets.push_back(values[count + k]);
+      if (isRequested(k)) targets.push_back(values[count + k]);
     }
     made.resize(targets.size());
     if (code == nullptr || !torchapi::runTape(results, targets, arrived, made)) {
@@ -125,14 +144,14 @@ class TrainingRunner::ReplayCode final : public NativeCode {
     }
     auto next = made.begin();
     for (size_t k = 0; k < leaves; ++k) {
-      if (isAsked(k)) {
+      if (isRequested(k)) {
         gradients[k] = *next++;
       } else {
         torchapi::skipTape(values.subspan(count + k, 1), gradients.subspan(k, 1));
       }
     }
     if (forwardTime != 0) {
-      keepLeast(code->replayTime, forwardTime + diag::events::nowNs() - start);
+      updateMinimum(code->replayTime, forwardTime + diag::events::nowNs() - start);
     }
     return true;
   }
@@ -148,11 +167,29 @@ SegmentRunner::State TrainingRunner::state() const {
   return ready_.load(std::memory_order_acquire) ? State::kReady : State::kWaiting;
 }
 
+std::string TrainingRunner::failure() const {
+  if (!ready_.load(std::memory_order_acquire)) {
+    return {};
+  }
+  for (const PlanRunner* plan : {&code_->forward, &code_->backward, &code_->again, &code_->epilogue}) {
+    if (std::string text = plan->failure(); !text.empty()) {
+      return text;
+    }
+  }
+  return {};
+}
+
 uint64_t TrainingRunner::backwards() const {
   return ready_.load(std::memory_order_acquire) ? code_->backwards.load(std::memory_order_relaxed) : 0;
 }
 
 void TrainingRunner::setPlans(TrainingPlans plans) {
+  KINTSUGI_CHECK(plans.forward != nullptr && plans.backward != nullptr && plans.again != nullptr,
+                 "a plan is missing");
+  KINTSUGI_CHECK((plans.epilogue == nullptr) == (plans.epilogueCount == 0), plans.epilogueCount,
+                 " results of the epilogue");
+  KINTSUGI_CHECK(plans.backward->outputs.size() >= plans.form.gets.size(), plans.backward->outputs.size(),
+                 " gradients for ", plans.form.gets.size(), " inputs");
   auto code = std::make_shared<Code>();
   code->forward.setPlan(std::move(plans.forward));
   code->backward.setPlan(std::move(plans.backward));
@@ -179,8 +216,8 @@ void TrainingRunner::setPlans(TrainingPlans plans) {
 
 bool TrainingRunner::fits(const Code& code, std::span<const Value> inputs) const {
   const TrainingPlans& plans = code.plans;
-  if (inputs.size() != plans.inputs.size() || !torchapi::kernelsAreOwn() || !torchapi::mayStandForSegment() ||
-      (plans.gradBefore && *plans.gradBefore != torchapi::gradMode())) {
+  if (inputs.size() != plans.inputs.size() || !torchapi::mayUseOwnKernels() ||
+      !torchapi::mayReplaceSegment() || (plans.gradBefore && *plans.gradBefore != torchapi::gradMode())) {
     return false;
   }
   for (size_t k = 0; k < inputs.size(); ++k) {
@@ -275,7 +312,7 @@ bool TrainingRunner::finish(const Code& code, std::span<const Value> inputs, std
   return true;
 }
 
-// Nobody else may look at what is written to.
+// May the plans write to these inputs? Not if their memory is shared.
 bool TrainingRunner::mayStore(const TrainingPlans& plans, std::span<const Value> inputs) {
   if (plans.stores.empty()) {
     return true;
@@ -296,7 +333,7 @@ bool TrainingRunner::mayStore(const TrainingPlans& plans, std::span<const Value>
   });
 }
 
-// As large as what they are stored to?
+// Are the values as large as the inputs that they are stored to?
 bool TrainingRunner::fitStores(const TrainingPlans& plans, std::span<const Value> inputs,
                                std::span<const Value> made) {
   return std::all_of(plans.stores.begin(), plans.stores.end(), [&](const TrainingPlans::Store& store) {
@@ -326,7 +363,7 @@ SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::sp
     return Status::kDeclined;
   }
   if (!ready_.load(std::memory_order_acquire)) {
-    wanted();
+    codeNeeded();
     return Status::kDeclined;
   }
   const std::shared_ptr<Code>& code = code_;
@@ -343,7 +380,8 @@ SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::sp
   std::vector<Value> made, all(inputs.begin(), inputs.end());
   std::optional<torchapi::GeneratorState> generator;
   bool done = false;
-  try {
+  const auto failure = contain([&] {
+    faultPoint("training run");
     if (!code->plans.draws.empty()) {
       generator.emplace();
     }
@@ -358,8 +396,10 @@ SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::sp
     if (done) {
       store(code->plans, all, made);
     }
-  } catch (...) {
-    done = false;  // no memory: replay will say so
+  });
+  if (failure) [[unlikely]] {
+    done = false;  // an operator's exception, or no memory: replay will raise it
+    if (failure->isCheck) failed(failure->text);
   }
   clearAll(made);
   clearAll(std::span(all).subspan(inputs.size()));
@@ -372,13 +412,13 @@ SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::sp
   return done ? Status::kOk : Status::kDeclined;
 }
 
-// When all turns have been taken and some of each kind have been run backwards.
+// Decides between native code and replay, once all turns are taken and both have been run backwards.
 void TrainingRunner::judge(const Code& code) {
   const uint64_t native = code.nativeTime.load(std::memory_order_relaxed);
   const uint64_t replay = code.replayTime.load(std::memory_order_relaxed);
   if (native != kUnknownTime && replay != kUnknownTime && native > replay &&
       !refused_.exchange(true, std::memory_order_acq_rel)) {
-    lost(native, replay);
+    replayIsFaster(native, replay);
   }
 }
 

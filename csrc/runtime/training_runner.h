@@ -1,13 +1,13 @@
 // Runs a segment that autograd follows by native code: a plan forward, a plan backward, and a node of
 // autograd's between them (torchapi/grad_node.h).
 //
-// Idea: the forward plan runs below autograd and gives the tensors that operators made anew, and what is
-// kept; one node stands for all of it. What only looks at tensors is made behind the node by its operators,
-// with autograd's part (the epilogue). As with NativeRunner, nothing of a run can be seen before it is done:
-// it declines, and the instructions are run instead.
+// Idea: the forward plan runs below autograd. It makes the tensors that operators of the segment allocate,
+// and the values saved for the backward; one autograd node represents all of it. Views of these tensors are
+// made after the node by their own operators, with autograd (the epilogue). As with NativeRunner, a run has
+// no visible effect before it is complete: it can decline at any point, and the instructions are run instead.
 //
-// What is faster stays: at first, runs are taken by turns by the plans and by the segment's instructions,
-// these in a graph of their own behind a node of the same kind, so that forward and backward are timed alike.
+// The faster way is kept: at first, runs alternate between the plans and the segment's instructions. These
+// run in a graph of their own, after a node of the same kind, so that forward and backward are timed alike.
 //
 // Ownership: nodes share the plans with the runner and outlive it. Threads: run() on any number, without the
 // GIL; setPlans() once. Invalidation: none.
@@ -16,6 +16,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "runtime/native_runner.h"
@@ -25,9 +26,9 @@ namespace kintsugi::runtime {
 
 struct TrainingPlans {
   torchapi::GradNodeForm form;
-  size_t ownCount = 0;       // what the forward gives behind the node's outputs
+  size_t ownCount = 0;       // what the forward gives after the node's outputs
   size_t epilogueCount = 0;  // results of the epilogue
-  // Masks are drawn first, and come behind the inputs.
+  // Masks are drawn first, and come after the inputs.
   struct Draw {
     torchapi::TensorLayout layout;
     double probability = 0;  // of a one
@@ -60,18 +61,22 @@ class TrainingRunner : public SegmentRunner {
   State state() const final;
   uint64_t runs() const final { return runs_.load(std::memory_order_relaxed); }
   uint64_t backwards() const final;
+  std::string failure() const override;
   Status run(std::span<const torchapi::Value> inputs, std::span<torchapi::Value> outputs) final;
 
   void setPlans(TrainingPlans plans);
-  // Each way is taken `turns` times by turns, and what was faster stays. Before the first run.
+  // Each way is taken `turns` times, alternately, and what was faster stays. Before the first run.
   void compare(uint32_t turns) { turnsLeft_.store(2 * turns, std::memory_order_relaxed); }
   void refuse() { refused_.store(true, std::memory_order_release); }
 
  protected:
   // The segment has been run without plans. Any thread, no GIL.
-  virtual void wanted() = 0;
+  virtual void codeNeeded() = 0;
   // Replay has turned out to be faster. Any thread, no GIL.
-  virtual void lost(uint64_t native, uint64_t replay) = 0;
+  virtual void replayIsFaster(uint64_t native, uint64_t replay) = 0;
+  // A check of ours has failed in a run, which has declined. The code is not to be run again. Any thread, no
+  // GIL.
+  virtual void failed(const std::string& text) = 0;
 
  private:
   struct Code;

@@ -16,8 +16,8 @@ namespace kintsugi::runtime {
 
 namespace {
 
-// Can an object be made without running code of the program? `seen`: recipes that were asked already, as a
-// function that calls itself holds itself.
+// Can the object be made without running code of the program? `seen`: recipes that were visited, since
+// recipes may form cycles (a function that calls itself holds itself).
 bool isPlain(const ir::Trace& trace, const ir::Operand& operand, std::unordered_set<ir::RecipeId>& seen) {
   using ir::RecipeKind;
   if (operand.kind == ir::OperandKind::kList) {
@@ -50,7 +50,7 @@ bool isPlain(const ir::Trace& trace, const ir::Operand& operand) {
   return isPlain(trace, operand, seen);
 }
 
-// What to call to get such a frame, where the state names the generator that it belongs to.
+// The function of a frame state. Where the state names a generator, the function that made it.
 ir::Operand functionOf(const ir::Trace& trace, const ir::FrameState& state) {
   const ir::Operand owner = state.function;
   const bool generator =
@@ -137,7 +137,7 @@ VisibleFrames::VisibleFrames(const RunView& run, ir::StateId stateId, Locals loc
   for (size_t k = chain.size(); k-- > 0;) {
     const ir::FrameState& state = trace.states[chain[k]];
     auto* code = reinterpret_cast<PyCodeObject*>(recording.consts[state.code].get());
-    // The innermost frame is at its instruction, the others are behind theirs.
+    // The innermost frame is at its instruction, the others are after theirs.
     auto* function = pyapi::asFunction(functions_[k].get());
     pyapi::Frame* frame = frames_.push(function, code, chain[k] == stateId ? state.pc : state.pc - 1);
     if (locals == Locals::kShown) {
@@ -161,7 +161,7 @@ void VisibleFrames::handle(Materializer& make, const ir::Trace& trace, ir::State
 
 VisibleFrames::~VisibleFrames() {
   if (handles_) {
-    const pyapi::KeptError kept;  // the exception may die, with all that it holds
+    const pyapi::PendingErrorScope kept;  // the exception may die, with all that it holds
     pyapi::exchangeHandled(std::move(handledBefore_));
   }
 }

@@ -1,12 +1,12 @@
-// While a step of a trace calls out, the program's frames are to be seen: by warnings (which file and line),
-// by logging (which function), by inspect and sys._getframe().
+// VisibleFrames: shows the program's frames while a step of a trace calls out. Warnings need them for file
+// and line, logging for the function, and inspect and sys._getframe() return them.
 //
-// Idea: the frames of the step's snapshot are put on the thread's chain of frames, with code, function and
-// position. They are never evaluated. For steps that are not looked into, which may read their callers'
-// locals, these are there too, but for those that can't be made without running code; what the trace has made
-// is shown as a copy. For such steps the exception that the innermost of the frames handles is the one that
-// the thread handles. Frame objects that somebody made of them and kept live on, as those of returned
-// functions do. They count towards the recursion limit, as in CPython.
+// Idea: the frames of the step's snapshot are linked into the thread's chain of frames, with code, function
+// and position. They are never evaluated. An opaque step may read its callers' locals, so for these steps
+// locals are filled in, except those that can't be made without running code; containers that the trace has
+// made are shown as copies. For opaque steps the exception that the innermost frame handles is also the one
+// that the thread handles. Frame objects that are kept outlive the step, as those of returned functions do.
+// The frames count towards the recursion limit, as in CPython.
 //
 // Ownership: borrows code and functions from the run for as long as it lives; frame objects that survive get
 // references of their own. Threads: GIL; lives on the stack of the thread that runs the trace. Invalidation:

@@ -1,10 +1,16 @@
-// Whether something that costs as much as many calls do is still worth it: each time adds to a debt, and each
-// call that went well because of the times before pays a part of it back. Within the allowance it may be done
-// at once; beyond it, ever more occasions are let pass, so that what never pays costs less and less of the
-// time. No debt is for good.
+// Allowance: limits an expensive action (recording a side trace) by how much earlier ones have paid back.
 //
-// Plain data, not thread-safe. Example, a call that left its trace: if (allowance.allows(completeRuns)) {
-// record(); allowance.spend(); }
+// Each action costs `price` calls and adds them to a debt. Each call that runs through on what was recorded
+// pays one back. While the debt is below the allowance, the action is allowed at once; above it,
+// opportunities are skipped with exponential back-off, so that what never pays costs less and less. The debt
+// is capped: an action that starts to pay is soon allowed again.
+//
+//   if (allowance.allows(completeRuns)) {   // a call has left its trace
+//     recordSideTrace();
+//     allowance.spend();
+//   }
+//
+// Plain data, owned by the callable. Threads: not safe; the GIL protects it.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +22,10 @@ namespace kintsugi {
 
 class Allowance {
  public:
-  // `price`: calls that one time costs; `atOnce`: times that need not have paid yet.
+  // `price`: calls that one action costs; `atOnce`: so many actions need not have paid yet.
   Allowance(uint64_t price, uint64_t atOnce) : price_(price), most_(price * atOnce) {}
 
-  // An occasion, behind `paid` calls that went well since the last one.
+  // At an opportunity, with the calls that have paid since the last one.
   bool allows(uint64_t paid) {
     debt_ -= std::min(debt_, paid);
     if (debt_ < most_) {
@@ -29,8 +35,7 @@ class Allowance {
     return !backoff_.passes();
   }
   void spend() {
-    // What is owed beyond the allowance is as many calls again at most: who begins to pay is soon allowed
-    // again.
+    // The debt is at most twice the allowance, so that an action which begins to pay is soon allowed again.
     debt_ = std::min(debt_ + price_, 2 * most_);
     if (debt_ >= most_) {
       backoff_.failed();

@@ -1,8 +1,10 @@
-// How long to leave something alone that costs more than it brings: after n failures in a row, 2^n - 1
-// occasions are let pass, up to a limit. No failure is for good.
+// Exponential back-off: after n failures in a row the next 2^n - 1 opportunities are skipped, up to a limit.
+// Success starts again from the beginning, and something that always fails is still tried now and then.
 //
-// Plain data, not thread-safe. Example: if (!backoff.passes()) worked = record(); worked ?
-// backoff.succeeded() : backoff.failed();
+//   if (backoff.passes()) return callEager();          // skip this opportunity
+//   record() ? backoff.succeeded() : backoff.failed();
+//
+// Plain data, owned by whoever backs off. Threads: not safe; the owner locks.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +16,10 @@ class Backoff {
  public:
   static constexpr uint32_t kMost = 1023;
 
-  // `first`: how many occasions pass after the first failure.
+  // `first`: how many opportunities are skipped after the first failure.
   explicit Backoff(uint32_t first = 0) : first_(first), next_(first) {}
 
-  // Is this occasion to be let pass?
+  // Is this opportunity to be skipped?
   bool passes() {
     if (left_ == 0) return false;
     --left_;

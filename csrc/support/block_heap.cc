@@ -136,7 +136,7 @@ BlockHeap::Block* BlockHeap::findFree(size_t need) const {
   return nullptr;
 }
 
-// A block at the end of a region: the last one if it is free, and what lies behind.
+// A block at the end of a region: the last one if it is free, and what follows.
 BlockHeap::Block* BlockHeap::grow(size_t need) {
   const size_t count = regionCount_.load(std::memory_order_relaxed);
   for (size_t index = 0; index < count; ++index) {
@@ -158,7 +158,7 @@ BlockHeap::Block* BlockHeap::grow(size_t need) {
   return addRegion(need);
 }
 
-// `extend`: the last block, which is in no list, becomes so large. Otherwise there is a new one behind it.
+// `extend`: the last block, which is in no list, becomes so large. Otherwise there is a new one after it.
 BlockHeap::Block* BlockHeap::growIn(Region& region, uint32_t index, size_t need, bool extend) {
   if (!extend) {
     auto* block = reinterpret_cast<Block*>(region.top);

@@ -8,7 +8,7 @@
 // the last one freed first (its lines are the likeliest to be in a cache). Each block begins with a header of
 // one cache line.
 //
-// Invariants: blocks lie one behind the other from the beginning of a region to its `top`; no two neighbours
+// Invariants: blocks lie one after the other from the beginning of a region to its `top`; no two neighbours
 // are free; every free block is in the list of its class. `idleBytes()` counts free memory that may have
 // pages.
 //

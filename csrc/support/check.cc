@@ -2,7 +2,9 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
+#include "support/contain.h"
 #include "support/verification.h"
 
 namespace kintsugi {
@@ -26,12 +28,8 @@ std::string CheckContext::dumpAll() {
   CheckContext* first = innermostContext;
   for (CheckContext* context = first; context != nullptr; context = context->outer_) {
     innermostContext = context->outer_;
-    try {
-      context->dump_(context->object_, out);
-    } catch (const InternalError& error) {
-      out += "(the dump itself failed: ";
-      out += error.what();
-      out += ")";
+    if (const auto failure = contain([&] { context->dump_(context->object_, out); })) {
+      out += "(the dump itself failed: " + failure->text + ")";
     }
     if (!out.empty() && out.back() != '\n') {
       out += '\n';
@@ -41,16 +39,14 @@ std::string CheckContext::dumpAll() {
   return out;
 }
 
-void checkFailed(const char* file, int line, const char* condition, const std::string& message) {
-  std::string text = std::string(file) + ":" + std::to_string(line) + ": check failed: " + condition;
-  if (!message.empty()) {
-    text += ": " + message;
-  }
+namespace {
+
+std::string withContext(std::string text) {
   const std::string context = CheckContext::dumpAll();
-  if (!context.empty()) {
-    text += "\n" + context;
-  }
-  noteFailedCheck(text);
+  return context.empty() ? text : text + "\n" + context;
+}
+
+[[noreturn]] void abortOrThrow(const std::string& text) {
   if (abortsOnFailedCheck()) {
     std::fprintf(stderr, "kintsugi: %s\n", text.c_str());
     std::fflush(stderr);
@@ -58,5 +54,19 @@ void checkFailed(const char* file, int line, const char* condition, const std::s
   }
   throw InternalError(text);
 }
+
+}  // namespace
+
+void checkFailed(const char* file, int line, const char* condition, const std::string& message) {
+  std::string text = std::string(file) + ":" + std::to_string(line) + ": check failed: " + condition;
+  if (!message.empty()) {
+    text += ": " + message;
+  }
+  text = withContext(std::move(text));
+  noteFailedCheck(text);
+  abortOrThrow(text);
+}
+
+void failAsAsked(const std::string& text) { abortOrThrow(withContext(text)); }
 
 }  // namespace kintsugi

@@ -2,10 +2,11 @@
 //
 // A failed check in a debug build (KINTSUGI_DEBUG defined) prints the place, the condition, the message and
 // the dumps of all active CheckContexts (the IR at hand), then aborts. In a release build it throws
-// InternalError, which only the recorder's entries, the driver's call boundary and its passes catch, as all
-// other C++ exceptions of ours (std::exception): they turn it into diagnostic KTG0000 and run the call
-// eagerly. None crosses a binding or the frame hook. What the user's program does wrong, or what we can't
-// capture, is not a failed check: see `diag::Result`.
+// InternalError, which contain() alone catches (support/contain.h): at the boundaries listed there it becomes
+// diagnostic KTG0000, and the call runs in eager mode. It never crosses a binding or the frame hook. What the
+// user's program does wrong, or what we can't capture, is not a failed check: see `diag::Result`.
+//
+// Example: KINTSUGI_CHECK(slot < slots.size(), "slot ", slot, " of a frame with ", slots.size());
 //
 // Ownership: a CheckContext borrows the object it dumps and must not outlive it.
 // Threads/GIL: contexts are per thread; nothing here touches Python.
@@ -45,6 +46,8 @@ class CheckContext {
 
 // Aborts or throws, as the head of this file says.
 [[noreturn]] void checkFailed(const char* file, int line, const char* condition, const std::string& message);
+// The same for a failure that a test has asked for (support/fault.h), which is not counted as a bug.
+[[noreturn]] void failAsAsked(const std::string& text);
 
 // Streams its arguments one after the other; the macro's message needs no format string.
 template <typename... Parts>

@@ -1,7 +1,7 @@
-// A hash of memory in which every byte counts at every place: tells whether tensors still have the contents
-// that something was made of (torchapi/folded_convolution.h). Not for files, nor against an adversary.
+// A fast hash of all bytes of a block of memory. It detects whether a tensor's contents have changed since
+// something was computed from them (torchapi/folded_convolution.h). Not for files, nor against an adversary.
 //
-// The function is compiled for each level of vectors; target() says which one runs, and all give the same.
+// The function is compiled for each vector level; target() chooses the one that runs. All give the same hash.
 // Ownership: none. Threads: any.
 #pragma once
 

@@ -28,14 +28,16 @@ std::atomic<bool> armed{false};
 
 void maybeFail(std::string_view name) {
   Armed& now = state();
-  const std::lock_guard<std::mutex> guard(now.lock);
-  if (now.name != name || now.passes-- > 0) {
-    return;
+  {
+    const std::lock_guard<std::mutex> guard(now.lock);
+    if (now.name != name || now.passes-- > 0) {
+      return;
+    }
+    now.name.clear();
+    now.failed = true;
+    armed.store(false, std::memory_order_relaxed);
   }
-  now.name.clear();
-  now.failed = true;
-  armed.store(false, std::memory_order_relaxed);
-  throw InternalError("a failure that was asked for (" + std::string(name) + ")");
+  failAsAsked("a failure that was asked for (" + std::string(name) + ")");
 }
 
 }  // namespace detail

@@ -1,6 +1,7 @@
 // Failures on demand: tests see what a bug of ours costs at each place where one is caught.
 //
-// `faultPoint("drain")` throws InternalError once after `failAt("drain")`. The places are the string literals
+// `faultPoint("drain")` fails once after `failAt("drain")`, as a check does: it throws InternalError, or
+// aborts where failed checks abort. It is not counted as a failed check. The places are the string literals
 // in the sources; a name that no place has never fires. Thread: any; a point that is not armed costs one
 // relaxed load. Example: failAt("step"); compiled(x); → KTG0000, and the program's result is eager's.
 #pragma once

@@ -1,7 +1,8 @@
 // Detection: what the machine has that the process runs on.
 //
-// Instructions are asked of the processor, caches of /sys (which is right in virtual machines, too), then of
-// sysconf(); what neither tells is what Machine has for a default. Ownership: none. Threads: any.
+// Vector instructions come from the processor (cpuid). Cache sizes come from /sys, which is right in virtual
+// machines too, then from sysconf(). What neither reports keeps Machine's default. Ownership: none. Threads:
+// any.
 #pragma once
 
 #include <string>
@@ -12,8 +13,8 @@ namespace kintsugi {
 
 // Looked up once.
 const Machine& hostMachine();
-// The caches that a folder like /sys/devices/system/cpu/cpu0/cache tells of, into `machine`. What it does not
-// tell, or tells wrongly, stays.
+// Reads the caches that a folder like /sys/devices/system/cpu/cpu0/cache describes into `machine`. A field
+// that is missing or makes no sense there keeps its value.
 void readCaches(const std::string& folder, Machine& machine);
 
 }  // namespace kintsugi

@@ -20,10 +20,10 @@ uint64_t median(const std::array<uint64_t, N>& times, size_t count) {
 
 }  // namespace
 
-void Payoff::doubt(uint64_t weight) {
-  if (phase_ != Phase::kTrusted) return;
-  doubts_ += weight;
-  if (doubts_ < patience_) return;
+void Payoff::addEvidence(uint64_t weight) {
+  if (phase_ != Phase::kTraces) return;
+  evidence_ += weight;
+  if (evidence_ < threshold_) return;
   phase_ = Phase::kWarming;
   left_ = kWarmCalls;
   delays_ = 0;
@@ -31,61 +31,61 @@ void Payoff::doubt(uint64_t weight) {
 
 void Payoff::beginComparison() {
   phase_ = Phase::kComparing;
-  alongCount_ = eagerCount_ = recordedCount_ = 0;
+  traceCount_ = eagerCount_ = recordedCount_ = 0;
 }
 
-void Payoff::trust() {
-  phase_ = Phase::kTrusted;
-  doubts_ = 0;
-  patience_ = std::min(2 * patience_, kMostPatience);
+void Payoff::keepTraces() {
+  phase_ = Phase::kTraces;
+  evidence_ = 0;
+  threshold_ = std::min(2 * threshold_, kMostPatience);
   lost_ = 0;
 }
 
 Payoff::Way Payoff::next() {
-  rest_ = true;
-  if (phase_ == Phase::kEager || phase_ == Phase::kRipening) {
+  untimed_ = true;
+  if (phase_ == Phase::kEager || phase_ == Phase::kPending) {
     if (left_-- > 0) return Way::kEager;
     beginComparison();
   } else if (phase_ == Phase::kWarming) {
     if (left_-- > 0) return Way::kTraces;
     beginComparison();
-  } else if (phase_ == Phase::kTrusted) {
+  } else if (phase_ == Phase::kTraces) {
     return Way::kTraces;
   }
-  rest_ = false;
-  return alongCount_ > eagerCount_ ? Way::kEager : Way::kTraces;
+  untimed_ = false;
+  return traceCount_ > eagerCount_ ? Way::kEager : Way::kTraces;
 }
 
 bool Payoff::ran(Way way, uint64_t ns, Sample sample) {
   if (phase_ != Phase::kComparing) return false;  // another thread has ended the comparison
-  auto& times = way == Way::kEager ? eager_ : along_;
-  size_t& count = way == Way::kEager ? eagerCount_ : alongCount_;
+  auto& times = way == Way::kEager ? eagerTimes_ : traceTimes_;
+  size_t& count = way == Way::kEager ? eagerCount_ : traceCount_;
   if (count < kMostPairs) times[count++] = ns;
   recordedCount_ += sample.recorded ? 1 : 0;
-  return alongCount_ == eagerCount_ && alongCount_ > 0 && judge(sample.ripening);
+  return traceCount_ == eagerCount_ && traceCount_ > 0 && judge(sample.nativePending);
 }
 
 // A thread that has to wait for a processor takes as long as a slow trace, so one pair says nothing, and a
 // few say something only where each call one way took longer than each the other way. Otherwise the medians
-// of all pairs decide. A recording says little of the calls behind it, so pairs with recordings count from
+// of all pairs decide. A recording says little of the calls after it, so pairs with recordings count from
 // the third on.
-bool Payoff::judge(bool ripening) {
-  const size_t pairs = alongCount_;
+bool Payoff::judge(bool nativePending) {
+  const size_t pairs = traceCount_;
   if (pairs < (recordedCount_ > 0 ? 3 : 2)) return false;
-  traceTime_ = median(along_, pairs);
-  eagerTime_ = std::max<uint64_t>(median(eager_, pairs), 1);
-  const auto [bestAlong, worstAlong] = std::minmax_element(along_.begin(), along_.begin() + pairs);
-  const auto [bestEager, worstEager] = std::minmax_element(eager_.begin(), eager_.begin() + pairs);
-  if (*bestAlong > *worstEager && 4 * traceTime_ > 5 * eagerTime_) return leave();
-  if (*worstAlong <= *bestEager) {
-    trust();
+  traceTime_ = median(traceTimes_, pairs);
+  eagerTime_ = std::max<uint64_t>(median(eagerTimes_, pairs), 1);
+  const auto [bestTrace, worstTrace] = std::minmax_element(traceTimes_.begin(), traceTimes_.begin() + pairs);
+  const auto [bestEager, worstEager] = std::minmax_element(eagerTimes_.begin(), eagerTimes_.begin() + pairs);
+  if (*bestTrace > *worstEager && 4 * traceTime_ > 5 * eagerTime_) return leave();
+  if (*worstTrace <= *bestEager) {
+    keepTraces();
     return false;
   }
-  if (pairs < (ripening && delays_ < kMostDelays ? kRipeningPairs : kMostPairs)) return false;
+  if (pairs < (nativePending && delays_ < kMostDelays ? kPendingPairs : kMostPairs)) return false;
   if (100 * traceTime_ <= 103 * eagerTime_) {
-    trust();
-  } else if (ripening && delays_ < kMostDelays) {
-    phase_ = Phase::kRipening;
+    keepTraces();
+  } else if (nativePending && delays_ < kMostDelays) {
+    phase_ = Phase::kPending;
     left_ = 2 * kMostPairs << delays_++;
   } else {
     return leave();
@@ -98,7 +98,7 @@ bool Payoff::leave() {
   // Three pairs are what the next comparison may take; it is to cost about a hundredth of the calls before
   // it.
   const uint64_t excess = traceTime_ > eagerTime_ ? traceTime_ - eagerTime_ : 0;
-  left_ = std::max(kFewestRests, 300 * excess / eagerTime_) << std::min(lost_, kMostDoublings);
+  left_ = std::max(kFewestEagerCalls, 300 * excess / eagerTime_) << std::min(lost_, kMostDoublings);
   ++lost_;
   return true;
 }

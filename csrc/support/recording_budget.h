@@ -1,8 +1,9 @@
-// How much of a program's time may go into recording. Recording a call takes longer than running it: little
-// longer where its time is that of large operators, many times as long where it is Python's. A program whose
-// calls keep taking new ways would be recorded for ever, so all recordings of a callable but the first few
-// are paid from a share of the time that goes by: what they take beyond a plain call is a debt, and while
-// there is one nothing is recorded.
+// RecordingBudget: limits the share of a program's time that goes into recording one callable.
+//
+// Recording a call takes longer than running it: a little where large operators take the time, many times
+// where Python does. A program whose calls keep taking new paths would be recorded forever. So the first few
+// recordings are free, and later ones run up a debt: what they take beyond a plain call. A fixed share of the
+// time that passes pays the debt back, and nothing is recorded until it is paid.
 //
 // Plain data, not thread-safe; times are nanoseconds of a steady clock. Example:
 //   if (!budget.allows(now())) return budget.ranPlain(timed(call));
@@ -16,11 +17,11 @@ namespace kintsugi {
 
 class RecordingBudget {
  public:
-  // A callable's first call, and some more: what they see anew is what varies from call to call.
+  // Free recordings: the first call, and those that find out what varies from call to call.
   static constexpr uint32_t kFree = 4;
-  // One part of so many of the time that goes by.
+  // Recordings may take one part in so many of the time that passes.
   static constexpr uint64_t kShare = 20;
-  // What may be saved up while nothing is recorded.
+  // So much (in nanoseconds) may be saved up while nothing is recorded.
   static constexpr int64_t kMostSaved = 100'000'000;
 
   // May a call that begins now be recorded?

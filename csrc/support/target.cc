@@ -35,11 +35,11 @@ void describeVectors(Target& t, const VectorLevelInfo& level) {
     t.square *= 2;
   }
   // Half a line is as much as is read of each row.
-  t.turnedSquare = std::min<unsigned>(t.square, static_cast<unsigned>(t.machine.lineBytes / 2 / kFloat));
-  t.turnedRows = 16;
+  t.transposeSquare = std::min<unsigned>(t.square, static_cast<unsigned>(t.machine.lineBytes / 2 / kFloat));
+  t.transposeRows = 16;
   // The block takes half of the first cache.
-  const auto columns = static_cast<unsigned>(t.machine.l1Bytes / 2 / (t.turnedRows * kFloat));
-  t.turnedColumns = std::clamp(std::bit_floor(columns), 64U, 512U);
+  const auto columns = static_cast<unsigned>(t.machine.l1Bytes / 2 / (t.transposeRows * kFloat));
+  t.transposeColumns = std::clamp(std::bit_floor(columns), 64U, 512U);
 }
 
 // Sums take three quarters of the registers; the rest is for a row of the right operand and an element of the

@@ -69,11 +69,11 @@ struct Target {
   Machine machine;
 
   // Shapes of vectors in code.
-  unsigned lanes = 8;                             // floats handled at once
-  unsigned columnLanes = 32;                      // ... by cheap kernels whose vectors run across rows
-  unsigned square = 4;                            // elements that are transposed in registers, each way
-  unsigned turnedSquare = 4;                      // ... where memory is moved from one dimension to another
-  unsigned turnedRows = 16, turnedColumns = 256;  // the block that is moved at once
+  unsigned lanes = 8;            // floats handled at once
+  unsigned columnLanes = 32;     // ... by cheap kernels whose vectors run across rows
+  unsigned square = 4;           // elements that are transposed in registers, each way
+  unsigned transposeSquare = 4;  // ... where memory is moved from one dimension to another
+  unsigned transposeRows = 16, transposeColumns = 256;  // the block that is moved at once
 
   struct Products {
     ProductTile tall, wide;

@@ -1,5 +1,5 @@
-// Is what the layers hand to each other verified (traces, segments, tensor graphs, plans, shadows)? And what
-// becomes of checks that fail.
+// The process's verification mode: are the data structures that layers pass to each other verified (traces,
+// segments, tensor graphs, plans, shadows), and does a failed check abort?
 //
 // Verifiers are always on in debug builds; in release builds when asked for (`KINTSUGI_VERIFY`). Their
 // findings are failed checks (support/check.h). All failed checks are counted, so that a test can't pass

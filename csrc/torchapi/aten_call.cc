@@ -5,6 +5,7 @@
 #include <exception>
 #include <vector>
 
+#include "support/check.h"
 #include "torchapi/boxed_args.h"
 #include "torchapi/op_schema.h"
 #include "torchapi/tensor_access.h"
@@ -13,9 +14,9 @@ namespace kintsugi::torchapi {
 
 namespace {
 
-// Keeps warnings until the GIL may be taken. torch's own handler does the same, but can't be asked whether it
-// has any.
-struct KeepingHandler final : c10::WarningHandler {
+// Collects warnings until the GIL can be taken. torch's own handler does so too, but can't be asked whether
+// it has any.
+struct CollectingWarningHandler final : c10::WarningHandler {
   std::vector<c10::Warning> kept;
   void process(const c10::Warning& warning) override { kept.push_back(warning); }
 };
@@ -25,7 +26,7 @@ struct KeepingHandler final : c10::WarningHandler {
 struct CallState::Impl {
   std::vector<c10::IValue> stack;
   std::exception_ptr error;
-  KeepingHandler warnings;
+  CollectingWarningHandler warnings;
   c10::WarningHandler* outerHandler = nullptr;
 };
 
@@ -230,6 +231,9 @@ AtenCall::Status AtenCall::run(Value* values, CallState& state) const {
   try {
     impl_->args.push(values, stack);
     impl_->schema->op.callBoxed(&stack);
+  } catch (const InternalError&) {  // of ours, not of the operator
+    stack.clear();
+    throw;
   } catch (...) {
     state.impl_->error = std::current_exception();
     stack.clear();

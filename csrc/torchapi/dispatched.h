@@ -1,7 +1,7 @@
 // What torch's bindings do without the dispatcher, done by operators, so that a recorder and other modes see
 // it.
 //
-// Functions return new references; null with a Python exception pending. GIL held; no state.
+// Functions return a new reference; null with a Python exception pending. GIL held; no state.
 #pragma once
 
 #include "pyapi/ref.h"

@@ -1,4 +1,4 @@
-// What eager mode answers differently from machine to machine, asked once.
+// Properties of eager mode that differ between machines (does this build of torch round so?), found out once.
 //
 // Native code follows it where that costs nothing. Threads: any. GIL: not needed. Invalidation: none.
 #pragma once

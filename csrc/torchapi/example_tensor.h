@@ -1,4 +1,4 @@
-// Tensors that look like ones which are not there any more: what a backend is shown of a graph's inputs.
+// Example tensors: zeros that look like an input of a graph which no longer exists, to show to a backend.
 //
 // The result is the caller's. GIL held. No state. Example: exampleOf(info) is a tensor of zeros with the
 // sizes, strides, dtype, device and requires_grad that `info` says.

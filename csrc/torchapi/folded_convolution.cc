@@ -25,7 +25,7 @@ struct Library {
   bool whole() const { return pack && run && runAdding; }
 };
 
-// By name and number of arguments: another torch may have others.
+// The library's operator, by name and number of arguments; it is missing in other releases of torch.
 const Library& library() {
   static const Library found = [] {
     const auto find = [](const char* name, const char* overload, size_t arguments) {
@@ -51,7 +51,7 @@ uint64_t hashBytes(const void* data, size_t bytes) {
   return hashContent(parts.data(), parts.size() * sizeof(uint64_t)) + bytes;
 }
 
-// What a packed weight was made of.
+// Hashes of the tensors that a packed weight was computed from.
 struct Packed {
   std::array<uint64_t, 6> hashes{};
   at::Tensor weight, bias;

@@ -1,10 +1,9 @@
 // A convolution together with a batch norm, a residual and an activation, by the library's own fused operator
 // on a weight that was packed before (passes/fold_convolutions.h).
 //
-// What is packed is made of parameters and buffers, which may change in ways that no version counter tells:
-// through
-// `.data`, through NumPy, running statistics by a training step. So each run looks at their contents, by a
-// hash of every byte, and packs anew where it differs. The results lie with the channels last.
+// The packed weight is computed from parameters and buffers. These may change in ways that version counters
+// do not show: through `.data`, through NumPy, running statistics in a training step. So each run hashes
+// their bytes (support/content_hash.h) and packs again if the hash differs. Results have the channels last.
 //
 // Ownership: owns the packed weight; borrows arguments for a run. Threads: any number at once; no GIL.
 // Invalidation: none.

@@ -56,7 +56,7 @@ constexpr uint64_t kAbcs = uint64_t{0x7fffffff} << kAbcShift;
 constexpr int kDtypeShift = 16;
 constexpr int kFunctionStateShift = 24;
 
-// Keys of those who want to see each operator themselves: modes, transforms, tracers.
+// Dispatch keys of modes, transforms and tracers, which have to see each operator.
 DispatchKeySet interceptors() {
   static const DispatchKeySet keys(
       {DispatchKey::FuncTorchDynamicLayerFrontMode, DispatchKey::FuncTorchVmapMode, DispatchKey::VmapMode,
@@ -197,7 +197,7 @@ bool GlobalState::recordable() const {
          (words[kFlags] & (kUnsafeModes | kAnomalies)) == 0 && (words[kPatches] & kPatchedOperators) == 0;
 }
 
-bool kernelsAreOwn() {
+bool mayUseOwnKernels() {
   return !c10::impl::tls_local_dispatch_key_set().included_.has_any(interceptors()) &&
          !at::autocast::is_autocast_enabled(at::kCPU);
 }

@@ -32,7 +32,7 @@ struct GlobalState {
   std::optional<GlobalState> inThisProcess() const;
 };
 
-// What a recording has seen of the state behind a call.
+// What a recording has seen of the state after a call.
 struct StateBehind {
   ir::ValueId call;  // its result
   bool like;         // but for the grad mode it was that of the trace's entry
@@ -41,7 +41,7 @@ struct StateBehind {
 
 // May code of ours stand for operators in this thread now? Not while somebody wants to see each of them (a
 // dispatch mode, a transform, a tracer), or autocast changes them.
-bool kernelsAreOwn();
+bool mayUseOwnKernels();
 // Is a function mode active, other than that of torch.set_default_device()? Its Python code runs in place of
 // each call of torch's.
 bool hasFunctionModes();

@@ -55,7 +55,7 @@ class OwnValues {
   std::vector<Value> values_;
 };
 
-// Nobody but autograd sees the operators of this thread while one lives: not modes, transforms, autocast.
+// While it lives, only autograd sees the operators of this thread: no modes, no transforms, no autocast.
 class AutogradAlone {
   // detach() asks for modes unless the key is excluded.
   c10::impl::ForceDispatchKeyGuard keys_{c10::default_included_set,
@@ -107,8 +107,8 @@ class SegmentBackward final : public autograd::Node {
     if ((released_ & groups_) == 0) kept_.check(arrived_, *this);
     const c10::impl::ExcludeDispatchKeyGuard noAutocast(c10::autocast_dispatch_keyset);
     autograd::variable_list made;
-    // Who wants to see the operators of the backward (a mode, a transform) sees those of eager mode.
-    ordinary = ordinary && kernelsAreOwn();
+    // A mode or transform that sees the backward's operators has to see those of eager mode.
+    ordinary = ordinary && mayUseOwnKernels();
     if (!ordinary || c10::GradMode::is_enabled() || !runCode(gradients, all, made) ||
         (!all && !areFinite(made) && kept_.mayRunAgain(arrived_))) {
       made = runAgain(gradients);
@@ -135,8 +135,9 @@ class SegmentBackward final : public autograd::Node {
     }
     return all;
   }
-  // Gradients that have not arrived are taken for zeros, which make NaN of infinities. A sum shows that; one
-  // that overflows has the segment run again for nothing.
+  // Missing gradients are replaced by zeros, and 0 * infinity is NaN, where eager mode would compute nothing.
+  // A checksum of the results detects that, and the segment is run again with autograd. (It also is if the
+  // checksum overflows, which is harmless.)
   static bool areFinite(const autograd::variable_list& made) {
     return std::all_of(made.begin(), made.end(), [](const at::Tensor& gradient) {
       if (!gradient.defined()) return true;
@@ -146,7 +147,7 @@ class SegmentBackward final : public autograd::Node {
     });
   }
 
-  // Leaves take their gradients over, and write to them later: those must not share memory with anything.
+  // A leaf takes its gradient as it is and may write to it later, so gradients must not share memory.
   void separate(autograd::variable_list& made) const {
     for (size_t k = 0; k < made.size() && !c10::GradMode::is_enabled(); ++k) {
       const bool leaf = dynamic_cast<autograd::AccumulateGrad*>(next_edge(k).function.get()) != nullptr;
@@ -160,9 +161,9 @@ class SegmentBackward final : public autograd::Node {
     return gradient.defined() ? gradient.contiguous() : input_metadata(k).zeros_like();
   }
 
-  GradNodeCode::Asked findAsked() const {
+  GradNodeCode::Requested findRequested() const {
     const GradNodeForm& form = code_->form();
-    GradNodeCode::Asked asked;
+    GradNodeCode::Requested asked;
     bool all = form.together.empty() || (arrived_ & allOutputs()) == allOutputs();
     for (size_t k = 0; k < form.gets.size(); ++k) {
       asked.gets.push_back(task_should_compute_output(k));
@@ -190,8 +191,8 @@ class SegmentBackward final : public autograd::Node {
     }
     OwnValues results(code_->form().gets.size());
     takeTapeError();
-    if (!code_->run(values, results.all(), std::exchange(forwardTime_, 0), findAsked())) {
-      // Of a gradient that has not arrived nobody would know.
+    if (!code_->run(values, results.all(), std::exchange(forwardTime_, 0), findRequested())) {
+      // If gradients are missing, the error may be of a part that eager mode would not compute.
       const std::exception_ptr error = takeTapeError();
       if (error && (all || !code_->takesZeros())) std::rethrow_exception(error);
       return false;
@@ -216,8 +217,8 @@ class SegmentBackward final : public autograd::Node {
     for (size_t k = 0; k < aliases.size(); ++k) kept_.moveInput(k, aliases[k]);
   }
 
-  // The segment is run with autograd from aliases of its inputs, so that paths from one input to another are
-  // no part of what is differentiated here.
+  // The segment is run with autograd on aliases of its inputs: one input may have been computed from another,
+  // and that path is not differentiated here.
   autograd::variable_list runAgain(const autograd::variable_list& gradients) {
     const bool create = c10::GradMode::is_enabled();
     kept_.checkRunAgain(arrived_);
@@ -263,7 +264,7 @@ bool hasTangent(const void* impl) {
   return meta != nullptr && meta->fw_grad_ != nullptr;
 }
 
-bool mayStandForSegment() {
+bool mayReplaceSegment() {
   const auto& hooks = at::SavedTensorDefaultHooks::get_tls_state();
   return hooks.stack.empty() && !hooks.disabled_error_message && !autograd::AnomalyMode::is_enabled() &&
          !c10::InferenceMode::is_enabled();

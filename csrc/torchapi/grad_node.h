@@ -31,7 +31,7 @@ class GradNodeCode {
   const GradNodeForm& form() const { return form_; }
 
   // Of which results somebody wants to know, and which tapes have to be run for them. Empty: all.
-  struct Asked {
+  struct Requested {
     std::vector<bool> gets;
     std::vector<bool> tapes;
   };
@@ -39,7 +39,7 @@ class GradNodeCode {
   // `values`: what was kept, then the gradients of the outputs that are followed; borrowed. Fills
   // `gradients`. Grad mode and autocast are off. False: it can't be done.
   virtual bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime,
-                   const Asked& asked) const = 0;
+                   const Requested& asked) const = 0;
   // Gradients that have not arrived are zeros, or (false) empty values.
   virtual bool takesZeros() const { return true; }
   // The segment once more, from inputs to outputs, in the present grad mode.
@@ -51,7 +51,7 @@ class GradNodeCode {
 
 // May a segment be run below autograd, with a node for all of it? Not where somebody watches what autograd
 // keeps, or tangents are computed. Of this thread.
-bool mayStandForSegment();
+bool mayReplaceSegment();
 // Has a tensor a tangent, of forward differentiation?
 bool hasTangent(const void* impl);
 

@@ -151,7 +151,8 @@ bool KeptTensors::take(std::vector<at::Tensor>& out) {
   return true;
 }
 
-// Graphs of autograd's own look at leaves, which are given the memory that what they stand for has by now.
+// Taped graphs read leaves that stand for tensors of the segment: they are given the memory that these have
+// now.
 bool KeptTensors::moveLeaves() {
   for (const ir::KeptForm::Leaf& leaf : form_.leaves) {
     at::Tensor& tensor = own_[form_.kept[leaf.kept].place.index];
@@ -171,7 +172,7 @@ at::Tensor KeptTensors::inputAgain(size_t k, bool attached) const {
   if (!attached || !alias.requires_grad()) {
     alias = seen.tensor.detach().requires_grad_(seen.tensor.requires_grad());
   }
-  // No leaf is given other memory: with another type, it would lose its place in the graph.
+  // A leaf can't be given memory of another type: it would lose its place in the graph.
   if (alias.requires_grad() && (attached || moved)) alias = at::alias(alias);
   if (moved) alias.set_data(seen.then);
   return alias;

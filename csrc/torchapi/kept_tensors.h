@@ -1,9 +1,9 @@
-// What one run of a segment keeps for its backward: the tensors, the memory that they had in the forward, and
-// their versions.
+// KeptTensors: what one run of a segment saves for its backward: tensors, the memory that they had in the
+// forward, and their version counters.
 //
-// Idea: eager mode keeps, for each operator, the tensor itself (then other memory that it is given is
-// followed: `weight.data = other`), a view of it (then it isn't), or a copy, and a write to the first two is
-// an error. ir/kept_form.h says which; here are the tensors.
+// Idea: for each operator, eager mode saves the tensor itself (the backward then sees other memory that it is
+// given: `weight.data = other`), a view of it (then it does not), or a copy. A write to one of the first two
+// before the backward is an error. ir/kept_form.h says which it is; this class holds the tensors.
 //
 // Ownership: inputs are shared; outputs are not, since they own the node; their memory is. Threads: none of
 // its own; who uses it locks. No GIL. Invalidation: clear().

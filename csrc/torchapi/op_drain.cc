@@ -156,7 +156,7 @@ bool OpDrain::isReadLater(const at::TensorImpl* impl, size_t index) const {
   return read;
 }
 
-// A function that makes a tensor out of nothing, or in the likeness of another one.
+// Is it a factory function: `zeros`, `zeros_like` and the like?
 bool OpDrain::isFactory(const OpLog::Entry& entry) const {
   bool reads = false;
   for (size_t k = entry.firstInput; k < entry.firstOutput; ++k) {
@@ -171,8 +171,8 @@ bool OpDrain::isHidden(size_t index) const {
     return false;
   }
   if (isFactory(entry)) {
-    // The bindings of factory functions call them below autograd. An `empty` that nobody works on is the
-    // user's own.
+    // Bindings of factory functions call them below autograd. An `empty` that no other entry of the log
+    // writes to is a call of the program's own.
     const bool makesEmpty = opSchemaOf(entry.op).makesEmpty;
     const c10::IValue& output = log_.values[entry.firstOutput];
     return makesEmpty && (!output.isTensor() || isReadLater(output.toTensor().unsafeGetTensorImpl(), index));
@@ -200,7 +200,7 @@ bool OpDrain::check(const OpLog::Entry& entry, const OpSchema& schema) {
   KINTSUGI_CHECK(entry.end - entry.firstOutput == schema.results.size(), schema.name);
   if (std::count_if(schema.results.begin(), schema.results.end(),
                     [](OpSchema::Arg r) { return r.cls == ArgClass::kTensorList; }) > 1) {
-    // Flattened, the lengths of two lists could not be told apart.
+    // Flattened, the lengths of two lists could not be distinguished.
     return refuse(DrainResult::kUnsupported);
   }
   bool zeros = false;
@@ -327,8 +327,8 @@ MetaLevel OpDrain::levelOf(const at::Tensor& tensor) const {
   return known == nullptr ? MetaLevel::kFull : table_.level(known->value);
 }
 
-// What follows from guards of the results' metadata: the least of what does of the inputs', unless the
-// operator decides on data or on sizes.
+// How much of the results' metadata follows from guards: the least of what does for the inputs, unless the
+// operator decides by data or by sizes.
 MetaLevel OpDrain::resultLevel(const OpLog::Entry& entry, const OpSchema& schema) const {
   MetaLevel level = schema.dynamicShape ? MetaLevel::kRank : MetaLevel::kFull;
   bool number = false;  // a plain argument that varies
@@ -461,7 +461,7 @@ ir::ValueId OpDrain::appendFactory(ops::Operator op, std::span<const ir::Operand
   return trace_.code[index].firstResult;
 }
 
-// `x[[2, 0]]`: what the binding has filled by hand, made by operators.
+// `x[[2, 0]]`: a tensor that the binding has filled by hand, expressed by operators.
 ir::ValueId OpDrain::appendListTensor(const at::Tensor& tensor) {
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const auto it = numbers_.find(impl);
@@ -607,8 +607,8 @@ void OpDrain::bindTensor(const at::Tensor& tensor, ir::ValueId value, MetaLevel 
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const size_t stamp = metaStamp(*impl);
   const TensorTable::Known* known = table_.find(impl);
-  // In place, or handed through: the same tensor keeps its name, and with it what the shadows say about it.
-  // With other sizes the operator may make it another one (squeeze_, resize_, out=).
+  // An in-place operator, or one that returns its argument: the tensor keeps its value number, and so its
+  // shadows stay right. If its metadata has changed (squeeze_, resize_, out=), it gets the new number.
   if (known != nullptr && known->stamp == stamp) {
     table_.setLevel(known->value, std::min(table_.level(known->value), level));
     return;

@@ -46,7 +46,7 @@ void recordCall(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecorderKey), stack);
     return;
   }
-  // What the kernel itself calls is not the program's doing.
+  // Calls that the kernel makes itself are not logged.
   c10::impl::ExcludeDispatchKeyGuard below(kRecorderKey);
   if (log == nullptr) {
     op.callBoxed(stack);

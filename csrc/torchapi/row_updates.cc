@@ -51,7 +51,7 @@ struct Add {
   void operator()(T& to, T from) const { to += from; }
 };
 
-// The same places for all; threads share what is behind them.
+// One index for all outer positions; threads divide the inner dimension.
 template <class T, class Write>
 bool updateWhole(const Shape& shape, T* target, const int64_t* index, const T* source) {
   std::atomic<bool> fine{true};
@@ -106,7 +106,7 @@ bool updateRuns(const Shape& shape, T* into, const int64_t* index, Source source
   return inside;
 }
 
-// A place for each element; threads share what is before the dimension.
+// An index for each element; threads divide the outer dimension.
 template <class T, class Write, class Source>
 bool updateEach(const Shape& shape, T* target, const int64_t* index, Source source) {
   std::atomic<bool> fine{true};

@@ -1,6 +1,6 @@
-// Writes to places of a tensor that integers name, as index_add_, index_copy_, scatter_ and scatter_add_ do:
-// for contiguous tensors, in plain loops. ATen's own go through an iterator for each row, or for each
-// element.
+// Scatter updates: writes to indexed places of a tensor, as index_add_, index_copy_, scatter_ and
+// scatter_add_ do: for contiguous tensors, in plain loops. ATen's own go through an iterator for each row, or
+// for each element.
 //
 // Ownership: none. Threads: any; work is shared by torch's threads, such that what falls into one place is
 // written by one of them, in order. GIL: not needed. Invalidation: none.

@@ -20,7 +20,7 @@ namespace {
 constexpr uint32_t kEpoch = 4096;
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr bool kPossible = false;  // who reads behind the end of a tensor is to be caught
+constexpr bool kPossible = false;  // the sanitizer is to catch reads past the end of a tensor
 #else
 constexpr bool kPossible = true;
 #endif
@@ -101,7 +101,7 @@ void release(void* memory) {
   }
 }
 
-// Where the system has no more to give, what is idle here goes back to it first.
+// If the system has no memory left, idle blocks are given back, and it is asked again.
 void* allocateElsewhere(size_t bytes) {
   try {
     return fallback->allocate(bytes).release_context();
@@ -114,7 +114,7 @@ void* allocateElsewhere(size_t bytes) {
   return fallback->allocate(bytes).release_context();
 }
 
-// All that it gives away has one deleter, as who asks for raw_deleter() expects.
+// All blocks have the same deleter, as callers of raw_deleter() expect.
 class RunAllocator final : public at::Allocator {
  public:
   RunAllocator() : leastBytes_(target().costs.pooledBytes) {}

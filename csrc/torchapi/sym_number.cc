@@ -17,9 +17,9 @@ namespace kintsugi::torchapi {
 
 namespace {
 
-// One number, or one truth about numbers. Arithmetic happens inside bindings only, and rarely: it pins its
-// operands and is a constant. A comparison is worked out, and its operands pinned, when somebody insists on
-// the answer: a binding that asks only whether it is known takes the general path.
+// A number of the trace, or a comparison of numbers. Bindings rarely compute with numbers: arithmetic pins
+// its operands and gives a constant. A comparison pins its operands only if its answer is required; a binding
+// that asks whether the answer is known takes its general path.
 class TraceNode final : public c10::SymNodeImpl {
  public:
   TraceNode(NumberSink* sink, TraceNumber number) : sink_(sink), number_(number) {}

@@ -81,14 +81,14 @@ bool runTape(std::span<const Value> results, std::span<const Value> leaves, std:
 
 namespace {
 
-thread_local const std::vector<bool>* tapesAsked = nullptr;
+thread_local const std::vector<bool>* requestedTapes = nullptr;
 
 }  // namespace
 
-TapesAsked::TapesAsked(const std::vector<bool>& tapes) { tapesAsked = &tapes; }
-TapesAsked::~TapesAsked() { tapesAsked = nullptr; }
-bool TapesAsked::isAsked(uint32_t number) {
-  return tapesAsked == nullptr || number >= tapesAsked->size() || (*tapesAsked)[number];
+RequestedTapes::RequestedTapes(const std::vector<bool>& tapes) { requestedTapes = &tapes; }
+RequestedTapes::~RequestedTapes() { requestedTapes = nullptr; }
+bool RequestedTapes::isRequested(uint32_t number) {
+  return requestedTapes == nullptr || number >= requestedTapes->size() || (*requestedTapes)[number];
 }
 
 void skipTape(std::span<const Value> leaves, std::span<Value> out) {

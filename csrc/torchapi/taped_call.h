@@ -36,12 +36,12 @@ class TapedCall {
 bool runTape(std::span<const Value> results, std::span<const Value> leaves, std::span<const Value> gradients,
              std::span<Value> out);
 // Not all tapes of a plan have to be run, on this thread, while one lives: `tapes`, by number; empty: all.
-class TapesAsked {
+class RequestedTapes {
  public:
-  explicit TapesAsked(const std::vector<bool>& tapes);
-  ~TapesAsked();
-  TapesAsked(const TapesAsked&) = delete;
-  static bool isAsked(uint32_t number);
+  explicit RequestedTapes(const std::vector<bool>& tapes);
+  ~RequestedTapes();
+  RequestedTapes(const RequestedTapes&) = delete;
+  static bool isRequested(uint32_t number);
 };
 // Zeros.
 void skipTape(std::span<const Value> leaves, std::span<Value> out);

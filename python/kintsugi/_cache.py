@@ -22,7 +22,7 @@ class CacheInfo:
     loaded: int
     """Kernels that were found on disk."""
     rejected: int
-    """Files that were damaged or not ours; they were ignored and written anew."""
+    """Files that were damaged or not ours; they were ignored and written again."""
     bytes: int
     """Machine code in memory."""
     seconds: float

@@ -104,7 +104,7 @@ class Trace:
         return {number for kind, number in self._leaves(operand) if kind == "$"}
 
     def canonical(self, source: int) -> Any:
-        """Equal for two sources with the same path: what is read behind a step is another source of the same path."""
+        """Equal for two sources with the same path: what is read after a step is another source of the same path."""
         kind, parent, key, index = self.sources[source]
         return kind, None if parent is None else self.canonical(parent), known_key(key), index
 

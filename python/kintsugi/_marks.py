@@ -115,7 +115,7 @@ def disallow_in_graph(fn: F) -> F:
 def nonstrict_trace(fn: F) -> F:
     """A function that is allow_in_graph()'s, and leaves `fn` itself as it is.
 
-    It takes modules and any other objects, reads what it closes over anew in each run, and gradients flow through it.
+    It takes modules and any other objects, reads what it closes over again in each run, and gradients flow through it.
     """
     if not callable(fn):
         raise TypeError(

@@ -2,7 +2,7 @@
 
 A way is a list that JSON can hold:
 
-    ["value", ...]                 plain immutable data, made anew
+    ["value", ...]                 plain immutable data, made again
     ["tuple", [ways]]              a tuple of objects that have ways; so ["frozenset", [ways]]
     ["path", root, steps]          from ["module", name], ["entry"] (the function that was compiled), ["constant", k]
                                    or ["ours", name], by steps such as ["item", "relu"], ["code"], ["const", 3]

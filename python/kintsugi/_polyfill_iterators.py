@@ -370,7 +370,7 @@ def chain(*iterables: Iterable[Any]) -> Iterator[Any]:
             yield value
 
 
-# What reversed() gave, made anew from its items as they come.
+# The result of reversed(), made again from its items as they come.
 
 
 def turned_tuple(items: tuple[Any, ...], /) -> Iterator[Any]:

@@ -75,7 +75,7 @@ _WITHOUT_COUNTERPART = {
     "override_cudagraphs": "there are no CUDA graphs",
     "override_optimization_hint": "code is chosen by the sizes that calls bring",
     "skip_frame": "no frame is skipped; use kintsugi.disable(fn, recursive=False)",
-    "step_unsupported": "recording goes on behind a break; use graph_break()",
+    "step_unsupported": "recording goes on after a break; use graph_break()",
 }
 
 

@@ -19,6 +19,7 @@ check_layers = load("check_layers")
 check_identity = load("check_identity")
 check_sizes = load("check_sizes")
 check_statics = load("check_statics")
+check_references = load("check_references")
 check_docs = load("check_docs")
 api_reference = load("api_reference")
 
@@ -71,6 +72,38 @@ def test_statics_do_not_run_python(tmp_path: Path, text: str, expected: str) -> 
     assert [p.split(" in ")[0] for p in problems] == (
         [f"csrc/capture/x.cc:2: {expected}()"] if expected else []
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("PyObject* nameOf(PyObject* object);\n", "nameOf() returns a raw pointer"),
+        ("// The name: a new reference.\nPyObject* nameOf(PyObject* object);\n", ""),
+        (
+            "// The name and its file, borrowed.\nPyObject* nameOf(PyObject*);\nPyObject* fileOf(PyObject*);\n",
+            "",
+        ),
+        ("// The name.\nPyObject* nameOf(PyObject*);\n\nPyObject* fileOf();  // borrowed\n", "nameOf()"),
+        ("pyapi::Ref<> nameOf(PyObject* object);\n", ""),
+        ("void keep(const Ref<>& object);\n", "const Ref<>& object)"),
+        ("void keep(Ref<> object);\n", ""),
+        ("#define CHECK(x) x\n", "the macro CHECK has no prefix"),
+        ("#define KINTSUGI_X(x) x\n", ""),
+    ],
+)
+def test_a_signature_says_who_owns(tmp_path: Path, text: str, expected: str) -> None:
+    write(tmp_path, "csrc/runtime/x.h", "// A header.\n#pragma once\n\n" + text)
+    problems = check_references.check_tree(tmp_path)
+    assert len(problems) == bool(expected) and all(expected in problem for problem in problems), problems
+
+
+def test_only_one_place_catches(tmp_path: Path) -> None:
+    write(tmp_path, "csrc/layers.toml", (ROOT / "csrc/layers.toml").read_text())
+    caught = "void f() {\n  try {\n    g();\n  } catch (const std::exception& error) {\n  }\n}\n"
+    write(tmp_path, "csrc/driver/x.cc", caught)
+    write(tmp_path, "csrc/support/x.cc", caught)
+    (problem,) = [p for p in check_layers.check_tree(tmp_path) if "a handler" in p]
+    assert problem.startswith("csrc/driver/x.cc:4: ")
 
 
 LAYERS = """
@@ -265,7 +298,7 @@ def test_sizes_limits_and_exceptions(tmp_path: Path) -> None:
 
 def test_docs_find_what_is_not_there(tmp_path: Path) -> None:
     write(tmp_path, "Makefile", "build: x\n")
-    write(tmp_path, "csrc/diag/codes.def", 'X(KTG0101, "a", kBreak, "", "")\n')
+    write(tmp_path, "csrc/diag/codes.def", 'KTG_CODE(KTG0101, "a", kBreak, "", "")\n')
     write(
         tmp_path,
         "docs/a.md",
@@ -283,7 +316,7 @@ def test_docs_find_what_is_not_there(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("module", [check_layers, check_sizes, check_docs])
+@pytest.mark.parametrize("module", [check_layers, check_references, check_sizes, check_docs])
 def test_the_project_passes(module: ModuleType) -> None:
     assert module.check_tree(ROOT) == []
 

@@ -16,7 +16,7 @@ namespace kintsugi::capture {
 
 namespace {
 
-#define C10D(name) "torch._C._distributed_c10d." name
+#define KTG_C10D(name) "torch._C._distributed_c10d." name
 
 constexpr ModelRow kRows[] = {
     // the reducer of DistributedDataParallel, which the module's forward tells what happens
@@ -74,17 +74,17 @@ constexpr ModelRow kRows[] = {
     {C10D("Work._source_rank"), knownModel},
     {C10D("Work.get_future"), knownModel},
     // what a call is told, as an object
-    {C10D("AllToAllOptions"), knownModel},
-    {C10D("AllgatherOptions"), knownModel},
-    {C10D("AllreduceCoalescedOptions"), knownModel},
-    {C10D("AllreduceOptions"), knownModel},
-    {C10D("BarrierOptions"), knownModel},
-    {C10D("BroadcastOptions"), knownModel},
-    {C10D("GatherOptions"), knownModel},
-    {C10D("ReduceOptions"), knownModel},
-    {C10D("ReduceScatterOptions"), knownModel},
-    {C10D("ScatterOptions"), knownModel},
-    {C10D("get_debug_level"), knownModel},
+    {KTG_C10D("AllToAllOptions"), knownModel},
+    {KTG_C10D("AllgatherOptions"), knownModel},
+    {KTG_C10D("AllreduceCoalescedOptions"), knownModel},
+    {KTG_C10D("AllreduceOptions"), knownModel},
+    {KTG_C10D("BarrierOptions"), knownModel},
+    {KTG_C10D("BroadcastOptions"), knownModel},
+    {KTG_C10D("GatherOptions"), knownModel},
+    {KTG_C10D("ReduceOptions"), knownModel},
+    {KTG_C10D("ReduceScatterOptions"), knownModel},
+    {KTG_C10D("ScatterOptions"), knownModel},
+    {KTG_C10D("get_debug_level"), knownModel},
     // what functional collectives ask before they wrap a result
     {"torch._C._get_dispatch_mode", knownModel},
     {"torch._C._dispatch_tls_is_dispatch_key_included", knownModel},
@@ -93,7 +93,7 @@ constexpr ModelRow kRows[] = {
 
 static_assert(statesAreNamed(kRows));
 
-#undef C10D
+#undef KTG_C10D
 
 }  // namespace
 

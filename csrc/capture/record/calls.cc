@@ -33,6 +33,7 @@
 #include "pyapi/opcodes.h"
 #include "pyapi/text.h"
 #include "pyapi/types.h"
+#include "support/check.h"
 
 namespace kintsugi::capture {
 

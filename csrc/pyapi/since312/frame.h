@@ -38,7 +38,7 @@ void finishFrame(PyThreadState* tstate, Frame* frame, FrameEnd how);
 // An exception is pending on the running thread.
 inline bool isRaising(const PyThreadState* tstate) { return tstate->current_exception != nullptr; }
 
-// The event that the thread's tracing function is told of.
+// The event that the thread's tracing function is notified of.
 inline int& tracedEvent(PyThreadState* tstate) { return tstate->what_event; }
 
 // How many calls of Python code may still be nested.

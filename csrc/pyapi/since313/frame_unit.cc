@@ -18,7 +18,7 @@ bool sameHandler(const PyCodeObject* code, int32_t a, int32_t b) {
 }  // namespace
 
 void setRaisingUnit(Frame* frame, int32_t unit) {
-  // The unit behind it is an inline cache of the same line, or the next instruction.
+  // The unit after it is an inline cache of the same line, or the next instruction.
   const bool found = unit > 0 && sameHandler(codeOf(frame), unit - 1, unit);
   setRunningUnit(frame, found ? unit : unit + 1);
 }

@@ -14,7 +14,7 @@
 
 namespace kintsugi::pyapi {
 
-// -- Instances whose attributes are kept inline, behind the object's head. A dict that somebody asks for
+// -- Instances whose attributes are kept inline, after the object's head. A dict that somebody asks for
 // shares them; here they are said to be in the dict then.
 
 // Null: a dict has the attributes, or there are none.

@@ -30,7 +30,7 @@ inline bool isRaising(const PyThreadState* tstate) { return tstate->curexc_type 
 // A frame of code that is there to have CPython's evaluator do something: only that may run it.
 inline bool isServiceFrame(const Frame*) { return false; }
 
-// The event that the thread's tracing function is told of.
+// The event that the thread's tracing function is notified of.
 inline int& tracedEvent(PyThreadState* tstate) { return tstate->tracing_what; }
 
 // How many calls of Python code may still be nested.

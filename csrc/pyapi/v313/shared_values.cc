@@ -8,7 +8,7 @@ namespace kintsugi::pyapi {
 
 namespace {
 
-// As CPython allocates them, since it frees them: the head, the values, and behind these the order in which
+// As CPython allocates them, since it frees them: the head, the values, and after these the order in which
 // they were set, a byte each.
 PyDictValues* newValues(uint8_t capacity) {
   const size_t order = _Py_SIZE_ROUND_UP(capacity, sizeof(PyObject*));

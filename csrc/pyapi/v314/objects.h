@@ -1,5 +1,5 @@
-// How a dict's states are told apart in CPython 3.14, which numbers none. pyapi/object_layout.h and its like
-// are what others include.
+// How a dict's states are distinguished in CPython 3.14, which numbers none. pyapi/object_layout.h and its
+// like are what others include.
 //
 // A dict whose version is asked for is watched from then on: before each change CPython calls us, and we give
 // it another number. The numbers lie in the bits of the dict's own tag that a build with the GIL leaves

@@ -27,7 +27,7 @@ std::vector<PyObject*>* places = nullptr;
 bool isPlace(PyObject* object) { return Py_TYPE(object) == placeClass; }
 
 PyObject* newPlace(int32_t unit) {
-  const KeptError kept;  // it is asked for while an exception is on its way
+  const PendingErrorScope kept;  // it is asked for while an exception is on its way
   if (placeClass == nullptr) {
     placeClass = makeClass();
     if (placeClass == nullptr) return nullptr;

@@ -39,7 +39,7 @@ class KnowledgeBase:
         return len(self.entries)
 
     def find(self, name: str) -> Entry:
-        """By id, alias, error code, or the part of the id behind the slash."""
+        """By id, alias, error code, or the part of the id after the slash."""
         if name in self.entries:
             return self.entries[name]
         wanted = name.lower()

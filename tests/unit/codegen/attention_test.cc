@@ -52,7 +52,7 @@ Kernel kernelOf(const Sizes& s) {
   kernel.ops = {score};
   if (s.masked) {
     kernel.accesses.push_back(access({0, 0, s.keys, 1}));
-    kernel.accesses.back().turned = !s.few;
+    kernel.accesses.back().transposed = !s.few;
     mask.kind = KernelOpKind::kLoad;
     mask.access = 3;
     add.op = Core::kAdd;

@@ -19,7 +19,7 @@ TEST(Size, EqualSumsAreEqualInAnyOrder) {
   EXPECT_EQ((a * b + a * 2).hint, 45);
   EXPECT_FALSE(a * b == a * a);
   EXPECT_TRUE(a + b + Size(-1) * b == a);
-  EXPECT_TRUE(settled(a + Size(-1) * a).fixed());
+  EXPECT_TRUE(folded(a + Size(-1) * a).fixed());
   EXPECT_EQ(textOf(a * b * 3 + 1), "1+3*s0*s1");
 }
 
@@ -56,7 +56,7 @@ TEST(Size, TheLatestSymbolIsReplacedWhateverItsSign) {
     const Size left = a * 2 + 1;
     EXPECT_TRUE(swapped ? table.require(b, left, kZero) : table.require(left, b, kZero));
     EXPECT_EQ(textOf(b), "1+2*s0");
-    EXPECT_EQ(settled(b).hint, 9);
+    EXPECT_EQ(folded(b).hint, 9);
   }
 }
 

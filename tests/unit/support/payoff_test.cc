@@ -22,7 +22,7 @@ std::string calls(Payoff& payoff, const World& world, int count) {
   for (int k = 0; k < count; ++k) {
     const Way way = payoff.next();
     ways += way == Way::kEager ? 'e' : 't';
-    if (payoff.isRest()) continue;
+    if (payoff.isUntimed()) continue;
     payoff.ran(way, way == Way::kEager ? world.eager(k) : world.along(k), world.sample);
   }
   return ways;
@@ -40,7 +40,7 @@ TEST(Payoff, WithoutDoubtNothingIsCompared) {
 
 TEST(Payoff, WhatIsHalfAsFastIsSeenByTwoPairs) {
   Payoff payoff;
-  payoff.doubt(Payoff::kSteps);
+  payoff.addEvidence(Payoff::kSteps);
   EXPECT_EQ(calls(payoff, {always(10), always(20), {}}, 10),
             "tttt"
             "tete"
@@ -49,7 +49,7 @@ TEST(Payoff, WhatIsHalfAsFastIsSeenByTwoPairs) {
 
 TEST(Payoff, WhatIsFasterStays) {
   Payoff payoff;
-  payoff.doubt(Payoff::kSteps);
+  payoff.addEvidence(Payoff::kSteps);
   EXPECT_EQ(calls(payoff, {always(10), always(9), {}}, 10),
             "tttt"
             "tete"
@@ -59,17 +59,17 @@ TEST(Payoff, WhatIsFasterStays) {
 
 TEST(Payoff, ASmallDifferenceTakesAllPairs) {
   Payoff slower, equal;
-  slower.doubt(Payoff::kSteps);
-  equal.doubt(Payoff::kSteps);
+  slower.addEvidence(Payoff::kSteps);
+  equal.addEvidence(Payoff::kSteps);
   calls(slower, {always(100), always(106), {}}, 20);
   calls(equal, {always(100), always(102), {}}, 20);
-  EXPECT_TRUE(slower.isLeftToEager());
+  EXPECT_TRUE(slower.prefersEager());
   EXPECT_TRUE(equal.isSettled());
 }
 
 TEST(Payoff, OneSlowCallDecidesNothing) {
   Payoff payoff;
-  payoff.doubt(Payoff::kSteps);
+  payoff.addEvidence(Payoff::kSteps);
   const World world{always(10), [](int call) { return call == 6 ? 3500u : 9u; }, {}};
   calls(payoff, world, 24);
   EXPECT_TRUE(payoff.isSettled());
@@ -77,45 +77,45 @@ TEST(Payoff, OneSlowCallDecidesNothing) {
 
 TEST(Payoff, OneSlowCallInEagerModeDecidesNothing) {
   Payoff payoff;
-  payoff.doubt(Payoff::kSteps);
+  payoff.addEvidence(Payoff::kSteps);
   calls(payoff, {[](int call) { return call == 5 ? 3500u : 10u; }, always(30), {}}, 24);
-  EXPECT_TRUE(payoff.isLeftToEager());
+  EXPECT_TRUE(payoff.prefersEager());
 }
 
 TEST(Payoff, ARecordedCallSaysLittle) {
   Payoff payoff;
-  payoff.doubt(Payoff::kSteps);
+  payoff.addEvidence(Payoff::kSteps);
   calls(payoff, {always(10), [](int call) { return call == 4 ? 900u : 9u; }, {.recorded = true}}, 24);
   EXPECT_TRUE(payoff.isSettled());
   Payoff always900;
-  always900.doubt(Payoff::kSteps);
+  always900.addEvidence(Payoff::kSteps);
   calls(always900, {always(10), always(900), {.recorded = true}}, 10);
-  EXPECT_TRUE(always900.isLeftToEager());
+  EXPECT_TRUE(always900.prefersEager());
 }
 
 TEST(Payoff, NativeCodeThatIsNotReadyIsWaitedFor) {
   Payoff payoff;
-  payoff.doubt(Payoff::kSteps);
-  World world{always(100), always(110), {.ripening = true}};
+  payoff.addEvidence(Payoff::kSteps);
+  World world{always(100), always(110), {.nativePending = true}};
   calls(payoff, world, 20);
-  EXPECT_FALSE(payoff.isLeftToEager());
+  EXPECT_FALSE(payoff.prefersEager());
   world.along = always(60);
-  world.sample.ripening = false;
+  world.sample.nativePending = false;
   calls(payoff, world, 40);
   EXPECT_TRUE(payoff.isSettled());
 }
 
 TEST(Payoff, WaitingForNativeCodeHasAnEnd) {
   Payoff payoff;
-  payoff.doubt(Payoff::kSteps);
-  calls(payoff, {always(100), always(110), {.ripening = true}}, 100'000);
-  EXPECT_TRUE(payoff.isLeftToEager());
+  payoff.addEvidence(Payoff::kSteps);
+  calls(payoff, {always(100), always(110), {.nativePending = true}}, 100'000);
+  EXPECT_TRUE(payoff.prefersEager());
 }
 
 TEST(Payoff, CallsWaitForNativeCodeInEagerMode) {
   Payoff payoff;
-  payoff.doubt(Payoff::kSteps);
-  const World slower{always(100), always(110), {.ripening = true}};
+  payoff.addEvidence(Payoff::kSteps);
+  const World slower{always(100), always(110), {.nativePending = true}};
   EXPECT_EQ(calls(payoff, slower, 36), "tttt" + std::string("tetetete") + std::string(16, 'e') + "tetetete");
   const std::string ways = calls(payoff, slower, 2000);
   EXPECT_LE(std::count(ways.begin(), ways.end(), 't'), 4 * 7);
@@ -123,10 +123,10 @@ TEST(Payoff, CallsWaitForNativeCodeInEagerMode) {
 
 TEST(Payoff, TheTracesAreTriedAgain) {
   Payoff payoff;
-  payoff.doubt(Payoff::kSteps);
+  payoff.addEvidence(Payoff::kSteps);
   const World slow{always(10), always(20), {}};
   calls(payoff, slow, 8);
-  ASSERT_TRUE(payoff.isLeftToEager());
+  ASSERT_TRUE(payoff.prefersEager());
   const std::string ways = calls(payoff, slow, 4000);
   const auto tried = std::count(ways.begin(), ways.end(), 't');
   EXPECT_GE(tried, 2);
@@ -137,15 +137,15 @@ TEST(Payoff, TheTracesAreTriedAgain) {
 
 TEST(Payoff, DoubtsAddUpAndPatienceGrows) {
   Payoff payoff;
-  for (uint64_t k = 0; k + 1 < Payoff::kDecisive; ++k) payoff.doubt(Payoff::kExit);
+  for (uint64_t k = 0; k + 1 < Payoff::kDecisive; ++k) payoff.addEvidence(Payoff::kExit);
   EXPECT_TRUE(payoff.isSettled());
-  payoff.doubt(Payoff::kExit);
+  payoff.addEvidence(Payoff::kExit);
   EXPECT_FALSE(payoff.isSettled());
   calls(payoff, {always(10), always(9), {}}, 20);
   ASSERT_TRUE(payoff.isSettled());
-  payoff.doubt(Payoff::kSteps);
+  payoff.addEvidence(Payoff::kSteps);
   EXPECT_TRUE(payoff.isSettled());
-  payoff.doubt(Payoff::kSteps);
+  payoff.addEvidence(Payoff::kSteps);
   EXPECT_FALSE(payoff.isSettled());
 }
 

@@ -23,8 +23,8 @@ TEST(Target, FiguresOfAMachineWithAvx512) {
   EXPECT_EQ(t.lanes, 16u);
   EXPECT_EQ(t.columnLanes, 64u);
   EXPECT_EQ(t.square, 16u);
-  EXPECT_EQ(t.turnedSquare, 8u);
-  EXPECT_EQ(t.turnedColumns, 256u);
+  EXPECT_EQ(t.transposeSquare, 8u);
+  EXPECT_EQ(t.transposeColumns, 256u);
   EXPECT_EQ(t.products.tall, (ProductTile{12, 2}));
   EXPECT_EQ(t.products.wide, (ProductTile{6, 4}));
   EXPECT_TRUE(t.products.preferWide);
@@ -86,7 +86,7 @@ TEST(Target, EveryTargetKeepsTheRulesOfTheEmitter) {
           const int64_t columns = tile.vectors * t.lanes;
           EXPECT_EQ(64 % columns, 0);  // KernelProduct::kStrip, KernelAttention::kChunk
           EXPECT_EQ(columns % t.square, 0);
-          EXPECT_EQ(columns % t.turnedSquare, 0);
+          EXPECT_EQ(columns % t.transposeSquare, 0);
           EXPECT_EQ(t.products.rowStep % tile.rows, 0);
           // Sums, a row of the right operand and an element of the left one.
           const unsigned each = t.lanes / info.registerFloats;
@@ -97,8 +97,8 @@ TEST(Target, EveryTargetKeepsTheRulesOfTheEmitter) {
         EXPECT_EQ(t.products.rows % t.products.rowStep, 0);
         EXPECT_GE(t.products.rows, t.products.rowStep);
         EXPECT_GE(t.attention.keysOfMany, 48);
-        EXPECT_EQ(t.turnedColumns % t.turnedSquare, 0u);
-        EXPECT_EQ(t.turnedRows % t.turnedSquare, 0u);
+        EXPECT_EQ(t.transposeColumns % t.transposeSquare, 0u);
+        EXPECT_EQ(t.transposeRows % t.transposeSquare, 0u);
         EXPECT_EQ(t.lanes % static_cast<unsigned>(t.costs.mostRepeats), 0u);
         EXPECT_LE(t.costs.longestRow, 16384);
         EXPECT_EQ(t.costs.hashedBytes % 8, 0u);
