@@ -256,7 +256,7 @@ void holdPassedFrames(RecordContext& rec, ShadowFrame& frame, PyObject* exceptio
 
 void releasePassedFrames(RecordContext& rec, ShadowFrame& frame) {
   for (const ir::SourceId source : std::exchange(frame.heldByHandled, {})) {
-    const Operand letGo = Operand::constant(rec.guards.constId(pyapi::letGoFunction()));
+    const Operand letGo = Operand::constant(rec.guards.constId(pyapi::dropReferenceFunction()));
     rec.steps.emit(Op::kCallKnown, {letGo, Operand::source(source)}, {{ir::TypeKind::kObject, ir::kNone}},
                    rec.snapshots.stateBefore());
   }

@@ -78,7 +78,7 @@ bool FinalizedObjects::holdsPython(PyObject* object) {
 }
 
 void FinalizedObjects::add(PyObject* object) {
-  const pyapi::KeptError kept;
+  const pyapi::PendingErrorScope kept;
   if (pythonMethod(object, "__del__") != nullptr) return;  // see finalizer_tracker.h
   if (PyExceptionInstance_Check(object) || PyTraceBack_Check(object)) return addTo(exceptions_, object);
   const Search search = searchFrom(object);
@@ -87,7 +87,7 @@ void FinalizedObjects::add(PyObject* object) {
 }
 
 void FinalizedObjects::addPart(PyObject* object) {
-  const pyapi::KeptError kept;
+  const pyapi::PendingErrorScope kept;
   PyTypeObject* type = Py_TYPE(object);
   const bool weak = PyWeakref_Check(object) || isWeaklyReferenced(object);
   if ((!pyapi::hasFinalizer(type) && !weak) || isPlain(object)) return;
@@ -113,7 +113,7 @@ void FinalizedObjects::forgetSwallowed() {
 }
 
 void FinalizedObjects::freeDropped() {
-  const pyapi::KeptError
+  const pyapi::PendingErrorScope
       kept;  // the instruction may have raised: what follows asks objects, and lets them go
   forgetSwallowed();
   do {

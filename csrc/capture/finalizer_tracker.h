@@ -2,7 +2,7 @@
 //
 // Idea: such an object ends where the program drops it. It has ended when nobody but the recorder holds it;
 // that is asked before each instruction. Then its finalizer runs, as a step of the trace of its own
-// (pyapi/let_go.h), behind which everything is read anew, as behind any step that is not looked into. A
+// (pyapi/drop_reference.h), behind which everything is read anew, as behind any step that is not looked into. A
 // replay lets go of the object in that step and not before, so the trace has to know all the time that the
 // program's frames hold it: where no frame holds one itself (but a list, or an old object), where a step that
 // is not looked into has let go of one, and where several would go in an order that isn't known, the

@@ -2,7 +2,7 @@
 #include "capture/exceptions.h"
 #include "capture/finalizer_uses.h"
 #include "capture/record_context.h"
-#include "pyapi/let_go.h"
+#include "pyapi/drop_reference.h"
 
 namespace kintsugi::capture {
 
@@ -18,14 +18,14 @@ void Lifetimes::endAndRelease(const std::string& what) {
 std::optional<ir::StateId> Lifetimes::beginFinalizer(const std::string& name) {
   if (!escapeHandled(rec_)) return std::nullopt;
   const ir::StateId snap = rec_.snapshots.stateBefore();
-  rec_.guards.constId(pyapi::letGoFunction());
+  rec_.guards.constId(pyapi::dropReferenceFunction());
   if (!rec_.live()) return std::nullopt;
   if (!rec_.breaks.isStrict()) rec_.breaks.noteBreak(diag::Code::KTG0101, {name});
   return snap;
 }
 
 void Lifetimes::finishFinalizer(ir::ValueId value, ir::StateId snap) {
-  const Operand operands[] = {Operand::constant(rec_.guards.constId(pyapi::letGoFunction())),
+  const Operand operands[] = {Operand::constant(rec_.guards.constId(pyapi::dropReferenceFunction())),
                               Operand::value(value)};
   const ir::Type result[] = {{ir::TypeKind::kObject, ir::kNone}};
   document_.trace.append(ir::Op::kCall, operands, result, snap);
@@ -51,7 +51,7 @@ void Lifetimes::endFirst() {
 // The call is over. What has not ended is part of the result; what was dropped is needed by nothing behind.
 void Lifetimes::checkFinalizers() {
   finalizers_.checkReturned(returnedSteps(document_));
-  const auto letGo = constants_.find(pyapi::letGoFunction());
+  const auto letGo = constants_.find(pyapi::dropReferenceFunction());
   if (letGo && !usesEndAtFinalizers(document_, *letGo)) endFor("object that is used behind its end");
 }
 

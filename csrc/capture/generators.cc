@@ -207,7 +207,7 @@ void Lifetimes::releaseObjects() {
   watched_.clear();
   finalized_.clear();
   sources_.clear();
-  const pyapi::KeptError kept;
+  const pyapi::PendingErrorScope kept;
   // The newest first: where an exception has emptied the stacks of frames, the inner loops' iterators go
   // before the outer ones'. (Locals live on with the traceback.)
   virtuals_.releaseObjects();  // handlers of outer frames may still look at the rest

@@ -106,7 +106,7 @@ bool isForTorch(pyapi::Frame* frame, const ShadowFrame* recorded) {
 
 bool Recorder::wants(pyapi::Frame* frame) {
   if (!context_.live()) return false;
-  const pyapi::KeptError kept;
+  const pyapi::PendingErrorScope kept;
   if (pauses_.isPaused()) {
     if (!pauses_.calledBack() && !isFinalizer(frame) && !isForTorch(frame, frames_.current()))
       pauses_.noteCallback();

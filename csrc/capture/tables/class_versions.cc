@@ -35,7 +35,7 @@ void ClassVersions::expectWrites() {
 
 void ClassVersions::renew() {
   Before before = std::exchange(before_, {});
-  const pyapi::KeptError kept;  // the instruction's own
+  const pyapi::PendingErrorScope kept;  // the instruction's own
   std::unordered_map<PyTypeObject*, bool> same;
   for (const auto& [base, version] : before.dicts) {
     const auto contents = before.contents.find(base);
