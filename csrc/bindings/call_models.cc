@@ -34,7 +34,7 @@ nb::object callModel(nb::handle callable) {
 
 }  // namespace
 
-void bindCallModels(nb::module_& m) { 
+void bindCallModels(nb::module_& m) {
   m.def("_call_models", &callModels);
   m.def("_call_model", &callModel);
 }

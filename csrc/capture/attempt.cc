@@ -21,7 +21,7 @@ PyObject* attempt(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* 
   return PyErr_ExceptionMatches(PyExc_Exception) ? pyapi::takeRaised() : nullptr;
 }
 
-// The pending exception as one object. It is pending again behind the scope, however that is left.
+// The pending exception as one object. It is pending again after the scope, however that is left.
 class RaisedAside {
  public:
   RaisedAside() : exception_(pyapi::steal(pyapi::takeRaised())) {}

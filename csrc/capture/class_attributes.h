@@ -28,7 +28,7 @@ struct TypeEntry {
 };
 
 // pyapi::lookUpInType() with its guards: the caller has guarded the type's version. What is open and a
-// descriptor is pinned. Behind `after`, a class of the type's order, where one is given.
+// descriptor is pinned. After `after`, a class of the type's order, where one is given.
 TypeEntry typeEntry(RecordContext& rec, PyTypeObject* type, PyObject* name, PyTypeObject* after = nullptr);
 // The whole dict of the class is read, and left to the guard on its version: none of its attributes becomes
 // open in this recording. False: some are, or have been written.

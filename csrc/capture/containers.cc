@@ -74,7 +74,7 @@ Shadow Objects::newIterator(PyObject* iterator, Shadow shadow, PyObject* object)
 
 namespace {
 
-// The real iterator has let go of its sequence, which may grow again.
+// The real iterator has dropped its sequence, which may grow again.
 void endIterator(RecordContext& rec, Virtual& v) {
   const bool list = PyList_Check(v.partObjects[0].get());
   pyapi::Ref<> nothing = pyapi::steal(list ? PyList_New(0) : PyTuple_New(0));

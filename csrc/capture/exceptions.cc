@@ -256,9 +256,9 @@ void holdPassedFrames(RecordContext& rec, ShadowFrame& frame, PyObject* exceptio
 
 void releasePassedFrames(RecordContext& rec, ShadowFrame& frame) {
   for (const ir::SourceId source : std::exchange(frame.heldByHandled, {})) {
-    const Operand letGo = Operand::constant(rec.guards.constId(pyapi::dropReferenceFunction()));
-    rec.steps.emit(Op::kCallKnown, {letGo, Operand::source(source)}, {{ir::TypeKind::kObject, ir::kNone}},
-                   rec.snapshots.stateBefore());
+    const Operand dropFunction = Operand::constant(rec.guards.constId(pyapi::dropReferenceFunction()));
+    rec.steps.emit(Op::kCallKnown, {dropFunction, Operand::source(source)},
+                   {{ir::TypeKind::kObject, ir::kNone}}, rec.snapshots.stateBefore());
   }
 }
 

@@ -1,10 +1,10 @@
 // What steps gave and does something when it goes: a file that is written out and closed, a socket, or what a
 // weak reference tells of.
 //
-// The recorder keeps what a step gave for as long as it records, because objects are told apart by their
+// The recorder keeps what a step gave for as long as it records, because objects are distinguished by their
 // address. One with a finalizer in C, or that holds such a one, is freed where the program has dropped it:
 // between two instructions, as soon as nobody but the recorder holds it. Its source is forgotten then. A
-// replay needs nothing for it: a value dies behind the last instruction or snapshot that names it.
+// replay needs nothing for it: a value dies after the last instruction or snapshot that names it.
 //
 // Ownership: borrows what KeptObjects hold, and the tables that may hold such an object besides. Owned by the
 // Recorder. Thread: the recording's; GIL held. Invalidation: clear(), before KeptObjects are cleared.
@@ -25,7 +25,7 @@ namespace kintsugi::capture {
 
 class FinalizedObjects {
  public:
-  // The tables that know such an object, and let go of it.
+  // The tables that know such an object, and drop it.
   struct Around {
     KeptObjects& kept;
     KnownSources& sources;

@@ -74,8 +74,8 @@ bool FinalizerTracker::hasEnded(const Tracked& tracked) const {
   return Py_REFCNT(tracked.object) == ownReferences(tracked.object);
 }
 
-// A generator that the program has dropped, and nothing of which runs when it is closed, lets go of what its
-// frame holds.
+// A generator that the program has dropped, and nothing of which runs when it is closed, drops its reference
+// to what its frame holds.
 void FinalizerTracker::closeDroppedGenerators() {
   for (size_t i = around_.virtuals.size(); i-- > 0;) {
     Virtual& v = around_.virtuals.at(static_cast<uint32_t>(i));

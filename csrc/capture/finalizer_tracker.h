@@ -2,13 +2,13 @@
 //
 // Idea: such an object ends where the program drops it. It has ended when nobody but the recorder holds it;
 // that is asked before each instruction. Then its finalizer runs, as a step of the trace of its own
-// (pyapi/drop_reference.h), behind which everything is read anew, as behind any step that is not looked into. A
-// replay lets go of the object in that step and not before, so the trace has to know all the time that the
-// program's frames hold it: where no frame holds one itself (but a list, or an old object), where a step that
-// is not looked into has let go of one, and where several would go in an order that isn't known, the
-// recording ends. From then on each goes by itself.
+// (pyapi/drop_reference.h), after which everything is read again, as after any step that is not looked into.
+// A replay drops its reference to the object in that step and not before, so the trace has to know all the
+// time that the program's frames hold it: where no frame holds one itself (but a list, or an old object),
+// where a step that is not looked into has dropped one, and where several would go in an order that isn't
+// known, the recording ends. From then on each goes by itself.
 //
-// What the order of several rests on: a frame that returns lets go of its variables one by one
+// What the order of several rests on: a frame that returns drops its reference to its variables one by one
 // (clearLocals), a function that is called takes over what it is given (transferToCallee), and an exception
 // empties a stack from its top.
 //
@@ -76,12 +76,12 @@ class FinalizerTracker {
 
   void track(PyObject* object, Shadow shadow);  // a step gave it
   void runPending();  // before an instruction: the finalizers of those that have ended
-  // In an instruction that lets go of two objects, between the two: those that end with the first one are the
-  // first whose finalizers run. True: there are such.
+  // In an instruction that drops its reference to two objects, between the two: those that end with the first
+  // one are the first whose finalizers run. True: there are such.
   bool putEndedFirst();
   void clearLocals(ShadowFrame& frame, Activation& act);  // before the frame returns
   void transferToCallee(ShadowFrame& caller, PyCodeObject* callee);
-  // Around a step that is not looked into, which may let go of them. False: the recording has ended, since a
+  // Around a step that is not looked into, which may drop them. False: the recording has ended, since a
   // replay would hold one longer than the program does.
   bool release();
   void reclaim();
@@ -93,7 +93,7 @@ class FinalizerTracker {
  private:
   struct Tracked {
     PyObject* object = nullptr;
-    pyapi::Ref<> weak;  // tells whether a step has let go of it
+    pyapi::Ref<> weak;  // tells whether a step has dropped it
     ir::ValueId value = ir::kNone;
   };
   bool isTracked(PyObject* object) const;

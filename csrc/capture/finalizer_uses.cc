@@ -54,7 +54,7 @@ bool usesEndAtFinalizers(const guard::Document& document, ir::ConstId letGo) {
   for (const guard::Guard& g : document.guards.guards) {
     if (g.source != ir::kNone) late = late || isLate(roots.value[g.source], g.block);
     if (g.other != ir::kNone) late = late || isLate(roots.value[g.other], g.block);
-    // The same object under another name: it must be let go of as early.
+    // The same object under another name: it must be drop as early.
     if (g.kind != guard::GuardKind::kSame || roots.value[g.other] == ir::kNone) continue;
     const auto found = dropped.find(roots.value[g.other]);
     const ir::ValueId alias = roots.value[g.source];

@@ -9,8 +9,8 @@
 
 namespace kintsugi::capture {
 
-// Behind a call of the constant `letGo`, which lets go of a value: neither the object itself is used, nor a
-// guard that starts at it.
+// After a call of the constant `letGo`, which drops its reference to a value: neither the object itself is
+// used, nor a guard that starts at it.
 bool usesEndAtFinalizers(const guard::Document& document, ir::ConstId letGo);
 // The results of steps that the trace returns, themselves or in what it builds.
 std::vector<ir::ValueId> returnedSteps(const guard::Document& document);

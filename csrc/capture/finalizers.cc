@@ -48,7 +48,7 @@ void Lifetimes::endFirst() {
   if (!finalized_.empty() && rec_.live()) finalized_.freeDropped();
 }
 
-// The call is over. What has not ended is part of the result; what was dropped is needed by nothing behind.
+// The call is over. What has not ended is part of the result; what was dropped is needed by nothing after.
 void Lifetimes::checkFinalizers() {
   finalizers_.checkReturned(returnedSteps(document_));
   const auto letGo = constants_.find(pyapi::dropReferenceFunction());

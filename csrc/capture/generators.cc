@@ -164,7 +164,7 @@ bool Callees::listItems(ShadowFrame& frame, Activation& act, const Instr& instr,
 }
 
 // A Python function does what the instruction would do with the `count` objects on top of the stack. It is
-// given `constants` (which it holds no longer than the call) behind these.
+// given `constants` (which it holds no longer than the call) after these.
 Flow Callees::callInPlace(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function,
                           int count, const std::vector<PyObject*>& constants) {
   PendingFrame pending = methodFrame(function, frame.top(count), act.peek(count));

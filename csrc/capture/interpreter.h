@@ -68,7 +68,7 @@ class CodeInfo {
   pyapi::AttributeCache* attributeCaches_ = nullptr;
 };
 
-// The instruction behind `in`, past those that only belong to a CALL.
+// The instruction after `in`, past those that only belong to a CALL.
 inline const Instr& callAfter(const CodeInfo& code, const Instr& in) {
   const Instr* next = &code.at(in.next);
   while (next->op == op::PRECALL || next->op == op::KW_NAMES) next = &code.at(next->next);
@@ -93,7 +93,7 @@ struct Activation {
   bool keepTraceback;  // set with Flow::kRaise by instructions that re-raise: no traceback entry for this
                        // frame
 
-  // Executes one instruction with CPython's semantics. `pc` already points behind it.
+  // Executes one instruction with CPython's semantics. `pc` already points after it.
   Flow execute(const Instr& instr) { return instr.run(*this, instr); }
 
   int32_t stackDepth() const { return static_cast<int32_t>(sp - pyapi::stackBase(frame)); }

@@ -5,7 +5,7 @@
 // instructions. Once the recording has ended, everything is let go.
 //
 // Ownership: borrows the tables; is the host of the finalizer tracker. Owned by the Recorder; the recording
-// thread, GIL held. Example: rec.lifetimes.endFirst();  // `a = b` lets go of what `a` was
+// thread, GIL held. Example: rec.lifetimes.endFirst();  // `a = b` drops its reference to what `a` was
 #pragma once
 
 #include <optional>
@@ -49,7 +49,7 @@ class Lifetimes final : private FinalizerTracker::Host {
         virtuals_(virtuals),
         watched_(watched) {}
 
-  void endFirst();  // between the two objects that an instruction lets go of
+  void endFirst();  // between the two objects that an instruction drops its reference to
   void checkFinalizers();
   void watch(uint32_t generator);
   void closeDropped();

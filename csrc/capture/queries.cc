@@ -202,7 +202,7 @@ pyapi::Ref<> keysBefore(PyObject* dict, const Overlay* overlay) {
 
 }  // namespace
 
-// The keys of a dict and their order. What the trace has added to it comes behind what it had.
+// The keys of a dict and their order. What the trace has added to it follows what it had.
 bool Guards::pinKeys(Shadow shadow, PyObject* dict) {
   if (shadow.isVirtual()) return rec_.objects.virtualOf(shadow).kind != VirtualKind::kOpaque;
   pyapi::Ref<> list = keysBefore(dict, rec_.objects.overlayOf(dict));

@@ -1,7 +1,7 @@
 // Graph breaks of a recording, and its end.
 //
 // What can't be captured ends the recording; the call goes on unrecorded. A step is a break that the trace
-// goes on behind. Where breaks are errors, the first one is raised before anything else runs (breaks.h says
+// goes on after. Where breaks are errors, the first one is raised before anything else runs (breaks.h says
 // how they are shown).
 //
 // Ownership: borrows the tables. Owned by the Recorder; the recording thread, GIL held. Example:

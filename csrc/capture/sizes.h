@@ -26,9 +26,9 @@ bool opensNumbers(RecordContext& rec, ir::SourceId source);
 bool pinMeta(RecordContext& rec, Shadow tensor, PyObject* object);
 bool pinRank(RecordContext& rec, Shadow tensor, PyObject* object);
 // What an operator of a library has made, which says nothing of sizes (a custom kernel): it lies as it did
-// this time, as a rule. That is guarded where the tensor is used first, so that all behind it is known.
+// this time, as a rule. That is guarded where the tensor is used first, so that all after it is known.
 bool pinLikely(RecordContext& rec, Shadow tensor, PyObject* object);
-// The operator behind such a guard, if the instruction is one. In recordings after an exit there its results
+// The operator after such a guard, if the instruction is one. In recordings after an exit there its results
 // are left open: RecorderOptions::dynamicSources holds its hash.
 std::optional<std::string> likelyOperator(const ir::Trace& trace, uint32_t guard);
 uint64_t hashOfOperator(std::string_view name);

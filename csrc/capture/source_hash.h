@@ -1,5 +1,5 @@
 // The hash of a source's path: the same in all recordings of a callable, so that what is learned from one is
-// known to the next. Attributes and entries are told apart by their keys, not by what lies there.
+// known to the next. Attributes and entries are distinguished by their keys, not by what lies there.
 //
 // Pure functions. The GIL is needed: hashes of keys are Python's.
 #pragma once

@@ -182,8 +182,9 @@ bool Steps::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand>& 
 
 size_t Steps::emitCall(CallContext& ctx, CallKind kind, const std::vector<Operand>& operands,
                        ir::StateId snap) {
-  const Op op =
-      kind == CallKind::kOpaque ? Op::kCall : kind == CallKind::kKnown ? Op::kCallKnown : Op::kCallPure;
+  const Op op = kind == CallKind::kOpaque  ? Op::kCall
+                : kind == CallKind::kKnown ? Op::kCallKnown
+                                           : Op::kCallPure;
   const size_t at = emit(op, operands, {{TypeKind::kObject, ir::kNone}}, snap);
   if (ctx.kwnames != nullptr) {
     std::vector<Operand> names;
@@ -230,7 +231,7 @@ bool runsWhenDropped(PyObject* object) {
   return !hasTrackedFinalizer(object) && FinalizedObjects::runsPython(object);
 }
 
-// A replay drops an object that was handed out behind this step, the program perhaps later: what a weak
+// A replay drops an object that was handed out after this step, the program perhaps later: what a weak
 // reference to it says would differ. False: the recording has ended.
 bool checkWeaklyHeld(RecordContext& rec, CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
@@ -344,7 +345,7 @@ void Steps::forgetEscaped(CallContext& ctx) {
     const bool dropped = v->kind != VirtualKind::kClass;  // which the collector finds, whenever it runs
     if (v->value != ir::kNone && !v->forgotten && dropped && v->object &&
         isWeaklyReferenced(v->object.get())) {
-      // A replay drops it behind this step, the program perhaps later: what the reference says would differ.
+      // A replay drops it after this step, the program perhaps later: what the reference says would differ.
       rec_.abort(diag::Code::KTG0302,
                  {std::string(pyapi::typeNameOf(v->object.get())) + " (weakly referenced)"});
       return;

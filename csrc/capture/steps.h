@@ -1,7 +1,7 @@
 // The instructions of the trace, and calls that run C code again on every run.
 //
 // A call that is not modelled is a *step*: it is made again with real arguments, and its result is a source.
-// An opaque one may have changed anything: what was read before is stale behind it (stale, forgetEscaped).
+// An opaque one may have changed anything: what was read before is stale after it (stale, forgetEscaped).
 //
 // Ownership: borrows the tables. Owned by the Recorder; the recording thread, GIL held. Example:
 //
@@ -85,7 +85,8 @@ class Steps final {
  private:
   void checkHandlers(ir::StateId snap);
   bool callOperands(CallContext& ctx, CallKind kind, std::vector<ir::Operand>& operands);
-  size_t emitCall(CallContext& ctx, CallKind kind, const std::vector<ir::Operand>& operands, ir::StateId snap);
+  size_t emitCall(CallContext& ctx, CallKind kind, const std::vector<ir::Operand>& operands,
+                  ir::StateId snap);
 
   RecordContext& rec_;
   AliasList& aliases_;

@@ -284,7 +284,8 @@ Ref<> packageRoots() {
   for (const auto& [text, descriptor] : pyapi::nameFields()) {
     ok = ok && descriptor != nullptr && setIn(dict.get(), text, pyapi::newRef(descriptor));
   }
-  if (PyObject* field = pyapi::linkResultField()) ok = ok && setIn(dict.get(), "link.result", pyapi::newRef(field));
+  if (PyObject* field = pyapi::linkResultField())
+    ok = ok && setIn(dict.get(), "link.result", pyapi::newRef(field));
   return ok ? std::move(dict) : Ref<>();
 }
 

@@ -334,9 +334,7 @@ NodeId source(D& d) { return d.point(Core::kCast, d.elem(), {d.as(1, d.elem())})
 NodeId zero(D& d) { return d.point(Core::kCast, d.elem(), {d.constant(0, d.elem())}); }
 
 // Only where it does nothing.
-NodeId dropout(D& d) {
-  return d.count() > 2 && (!d.flag(2) || d.number(1, 1) == 0) ? d.tensor(0) : d.fail();
-}
+NodeId dropout(D& d) { return d.count() > 2 && (!d.flag(2) || d.number(1, 1) == 0) ? d.tensor(0) : d.fail(); }
 
 }  // namespace decompositions
 

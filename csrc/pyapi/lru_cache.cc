@@ -59,9 +59,9 @@ std::vector<PyObject*> heldBy(PyObject* object) {
 // functools.lru_cache(maxsize, typed)(list), a wrapper that nobody else has.
 Ref<> makeProbe(PyObject* maxsize, bool typed) {
   Ref<> module = steal(importModule("functools"));
-  Ref<> decorator = steal(
-      module ? PyObject_CallMethod(module.get(), "lru_cache", "OO", maxsize, typed ? Py_True : Py_False)
-             : nullptr);
+  Ref<> decorator =
+      steal(module ? PyObject_CallMethod(module.get(), "lru_cache", "OO", maxsize, typed ? Py_True : Py_False)
+                   : nullptr);
   return steal(decorator ? PyObject_CallOneArg(decorator.get(), reinterpret_cast<PyObject*>(&PyList_Type))
                          : nullptr);
 }
@@ -85,7 +85,8 @@ void measureLink(Layout& layout, PyObject* text) {
   const Ref<> probe = bound ? makeProbe(bound.get(), false) : Ref<>();
   const Ref<> result = steal(probe ? PyObject_CallOneArg(probe.get(), text) : nullptr);
   PyObject* cache = result ? read<PyObject*>(probe.get(), layout.cache) : nullptr;
-  PyObject* entry = cache != nullptr && PyDict_CheckExact(cache) ? PyDict_GetItemWithError(cache, text) : nullptr;
+  PyObject* entry =
+      cache != nullptr && PyDict_CheckExact(cache) ? PyDict_GetItemWithError(cache, text) : nullptr;
   if (entry == nullptr || entry == result.get()) return;
   layout.result = offsetOf(entry, result.get());
   if (layout.result < 0) return;

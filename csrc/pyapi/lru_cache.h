@@ -1,8 +1,8 @@
 // What a functools.lru_cache() wrapper of C code has kept.
 //
 // A hit runs no Python code and gives the object that the wrapper's dict holds under a key made of the
-// arguments. So a hit can be read like an entry of any dict: of an unbounded cache the entry is the result, of
-// a bounded one a link with the result in a field. Where these things lie in the objects is private to
+// arguments. So a hit can be read like an entry of any dict: of an unbounded cache the entry is the result,
+// of a bounded one a link with the result in a field. Where these things lie in the objects is private to
 // CPython: it is measured once, on wrappers made for that, and where it is not found all answers are null.
 //
 // Everything is borrowed unless it is a Ref; descriptors are kept for good. Threads: the GIL is needed. No

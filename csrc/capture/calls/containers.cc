@@ -202,7 +202,7 @@ bool isAskedEachRun(CallContext& ctx) {
   return asked;
 }
 
-// A step that changes the dict: what is in it is read again behind it.
+// A step that changes the dict: what is in it is read again after it.
 Flow changeEachRun(CallContext& ctx, Shadow& result) {
   pyapi::Ref<> dict = pyapi::newRef(ctx.args[0]);
   Shadow value = ctx.total() > 2 ? ctx.shadows[2] : Shadow::constant();

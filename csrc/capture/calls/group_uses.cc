@@ -53,7 +53,7 @@ class Uses {
     }
   }
 
-  // Where the instruction is behind those that store the key.
+  // Where the instruction is after those that store the key.
   size_t behindTarget(size_t at) const {
     if (at >= all_.size()) return at;
     if (all_[at].op == op::UNPACK_SEQUENCE) {

@@ -1,4 +1,4 @@
-// What lies behind a callable, by identity: the code of a function that another one defines, as all its
+// What lies after a callable, by identity: the code of a function that another one defines, as all its
 // closures share it.
 //
 // Example: static PyCodeObject* code = innerCode("functools", "singledispatch", "dispatch"). GIL held; what

@@ -11,7 +11,7 @@ namespace kintsugi::capture {
 
 namespace {
 
-// The iterators of the arguments behind the function, as far as the trace knows them before there are any.
+// The iterators of the arguments after the function, as far as the trace knows them before there are any.
 bool known(CallContext& ctx) {
   if (ctx.kwnames != nullptr || ctx.positional < 2) return false;
   for (size_t i = 1; i < ctx.positional; ++i) {

@@ -17,7 +17,7 @@ using guard::SourceKind;
 namespace {
 
 // A miss was recorded with these arguments before. Where it comes again, something empties the cache between
-// the calls: hits and misses are one trace then. Wrappers and keys are told by their addresses and hashes,
+// the calls: hits and misses are one trace then. Wrappers and keys follow from their addresses and hashes,
 // of which none is kept alive: where two are taken for one, the call is a step.
 bool missedBefore(PyObject* wrapper, PyObject* key) {
   static auto* seen = new std::unordered_set<uint64_t>();
@@ -60,8 +60,8 @@ Flow hit(CallContext& ctx, PyObject* cache, PyObject* key, PyObject* entry, Shad
   Shadow found = rec.objects.dictEntry(rec.guards.pinnedRoot(cache), cache, key, entry);
   if (rec.live() && pyapi::isCacheLink(entry)) {
     rec.guards.guardType(found, entry);
-    found = rec.guards.readSource(SourceKind::kMember, rec.guards.sourceOf(found, entry), pyapi::linkResultField(), 0,
-                           pyapi::resultOfEntry(entry));
+    found = rec.guards.readSource(SourceKind::kMember, rec.guards.sourceOf(found, entry),
+                                  pyapi::linkResultField(), 0, pyapi::resultOfEntry(entry));
   }
   if (!rec.live()) return rec.execute(ctx.act, ctx.instr);
   const std::vector<Shadow> constants(ctx.total(), Shadow::constant());
@@ -76,7 +76,8 @@ std::optional<Flow> cachedCall(CallContext& ctx, Shadow& result) {
   if (!pyapi::isA(ctx.callable, pyapi::Known::kLruCacheWrapper)) return std::nullopt;
   RecordContext& rec = ctx.rec;
   PyObject* cache = ctx.callableShadow.isValue() ? nullptr : pyapi::cacheOf(ctx.callable);
-  if (cache == nullptr || !ctx.pushes || rec.guards.comesFromStep(ctx.callableShadow) || !canPinArguments(ctx))
+  if (cache == nullptr || !ctx.pushes || rec.guards.comesFromStep(ctx.callableShadow) ||
+      !canPinArguments(ctx))
     return knownModel(ctx, result);
   const pyapi::Ref<> key = pyapi::cacheKey(ctx.callable, {ctx.args.begin(), ctx.total()}, ctx.kwnames);
   if (!key) return knownModel(ctx, result);
@@ -84,7 +85,7 @@ std::optional<Flow> cachedCall(CallContext& ctx, Shadow& result) {
     const pyapi::Ref<> kept = pyapi::newRef(entry);
     return pinArguments(ctx) ? hit(ctx, cache, key.get(), entry, result) : rec.execute(ctx.act, ctx.instr);
   }
-  // Behind a step that may have changed anything, the entry may have been there when the call began.
+  // After a step that may have changed anything, the entry may have been there when the call began.
   if (rec.blocks.stale() == rec.blocks.root() && !missedBefore(ctx.callable, key.get())) {
     if (!pinArguments(ctx) || !rec.heap.lacksKey(rec.guards.pinnedRoot(cache), cache, key.get()))
       return rec.execute(ctx.act, ctx.instr);

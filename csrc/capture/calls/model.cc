@@ -214,7 +214,7 @@ CallModel modelOf(PyObject* callable) {
 
 namespace {
 
-// What a call of pinned arguments has given. A list is made anew in each run; anything else that could be
+// What a call of pinned arguments has given. A list is made again in each run; anything else that could be
 // changed, or used up, must not be the same object in all of them.
 Shadow foldedResult(RecordContext& rec, PyObject* object, const GivenObjects& given) {
   if (PyList_CheckExact(object)) {

@@ -88,7 +88,7 @@ Flow formatModel(CallContext& ctx, Shadow& result);  // str.format()
 Flow arithmeticModel(CallContext& ctx, Shadow& result);
 // Reads its arguments, which are pinned, and guarded global state.
 Flow constantModel(CallContext& ctx, Shadow& result);
-// May wait for another thread, which may have changed anything: what was read before is read again behind it.
+// May wait for another thread, which may have changed anything: what was read before is read again after it.
 // It is no graph break: the program asked for it.
 Flow blockingModel(CallContext& ctx, Shadow& result);
 Flow knownModel(CallContext& ctx,

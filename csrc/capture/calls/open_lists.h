@@ -11,7 +11,7 @@
 
 namespace kintsugi::capture {
 
-// list.pop() and the like: what is in the list is read again behind it.
+// list.pop() and the like: what is in the list is read again after it.
 std::optional<Flow> changeOpenList(CallContext& ctx, Shadow& result);
 // sum(), max() and the like of numbers and texts, which C code needs nobody's help with.
 std::optional<Flow> reduceOpenList(CallContext& ctx, Shadow& result);

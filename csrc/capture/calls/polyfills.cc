@@ -521,7 +521,7 @@ constexpr ModelRow kRows[] = {
 struct Iteration {
   std::string_view polyfill;
   size_t first = 0;         // the argument whose items it asks for
-  bool all = false;         // and those behind it
+  bool all = false;         // and those after it
   bool asksLength = false;  // it asks for a length first
   bool lazy = false;        // it asks for them one by one, as they are needed
   bool objects = false;     // also where an __iter__ in Python gives an iterator that it has not made

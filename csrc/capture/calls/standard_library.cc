@@ -1,5 +1,5 @@
 // C functions of the standard library that compute, or change only the object that they belong to: steps
-// behind which all that is known stays so. An argument that could run code of the program's makes the call an
+// after which all that is known stays so. An argument that could run code of the program's makes the call an
 // opaque step.
 #include <string_view>
 

@@ -274,7 +274,7 @@ constexpr ModelRow kRows[] = {
     {"torch.autograd.grad", autogradModel},
     {"torch._tensor.Tensor.register_hook", hookModel, kWritesProcess},
     {"torch._tensor.Tensor.register_post_accumulate_grad_hook", hookModel, kWritesProcess},
-    // functorch: the functions behind the public ones
+    // functorch: the functions after the public ones
     {"torch._functorch.vmap.lazy_load_decompositions", neverModel, kWritesProcess},
     {"torch._functorch.eager_transforms.linearize", functorchModel},
 };

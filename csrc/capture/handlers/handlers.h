@@ -2,7 +2,7 @@
 // reads.
 //
 // A handler executes one instruction with CPython's semantics on the activation's real stack. `act.pc`
-// already points behind the instruction and runningUnit() of the frame is it. It returns kRaise with a Python
+// already points after the instruction and runningUnit() of the frame is it. It returns kRaise with a Python
 // exception pending; operands that it consumed are then off the stack, so the unwinder sees only owned slots
 // (null slots are allowed). Threads: the GIL is needed.
 #pragma once

@@ -59,7 +59,7 @@ void pushFound(ShadowFrame& f, bool method, Shadow found) {
   }
 }
 
-// super().name: found in the classes behind the given one, bound to the object.
+// super().name: found in the classes after the given one, bound to the object.
 Flow loadFromSuper(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* name,
                    bool method) {
   Shadow superShadow = f.top();

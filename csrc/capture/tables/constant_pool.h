@@ -1,6 +1,6 @@
 // The constants of a trace: the objects that its instructions, guards and snapshots name by number.
 //
-// One number for each object: constants are told apart by identity. Each is held, so that its address is
+// One number for each object: constants are distinguished by identity. Each is held, so that its address is
 // nobody else's. Owned by the Recorder, whose result takes the list over. Thread: the recording one, with the
 // GIL. Invalidation: take(). Example: Operand::constant(constants.add(callable).id)
 #pragma once

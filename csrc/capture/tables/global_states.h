@@ -1,9 +1,9 @@
-// The global state that a trace relies on (grad mode, default dtype ...): at its entry, behind each step that
-// may have changed it, and behind each call.
+// The global state that a trace relies on (grad mode, default dtype ...): at its entry, after each step that
+// may have changed it, and after each call.
 //
 // Plain values; owned by the Recorder. The recording thread, GIL held. Example:
 //
-//   guard.number = states.add(torchapi::GlobalState::current());  // behind a step
+//   guard.number = states.add(torchapi::GlobalState::current());  // after a step
 #pragma once
 
 #include <utility>
@@ -29,7 +29,7 @@ class GlobalStates {
     later_.push_back(std::move(state));
     return static_cast<int64_t>(later_.size());
   }
-  // What it is behind the call whose result is `value`.
+  // What it is after the call whose result is `value`.
   void noteCall(ir::ValueId value);
 
   std::vector<torchapi::GlobalState> takeAll() {

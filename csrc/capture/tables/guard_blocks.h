@@ -1,14 +1,14 @@
 // Which guard block a source is resolved in, and a guard is checked in.
 //
-// The guards of a trace are checked in blocks: block 0 before the first instruction, and one more behind each
+// The guards of a trace are checked in blocks: block 0 before the first instruction, and one more after each
 // step whose result, or whose effects, have to be looked at (`guard.block` in the trace). What a step that is
-// not looked into may have changed is read again in the block behind it: from then on, older blocks are
+// not looked into may have changed is read again in the block after it: from then on, older blocks are
 // *stale* for anything that can change.
 //
 // Plain numbers; owned by the Recorder, read by the tables that write sources and guards. Thread: the
 // recording one. Example:
 //
-//   blocks.next();       // behind a step
+//   blocks.next();       // after a step
 //   blocks.markStale();  // ... that may have changed anything
 //   blocks.ofSource(SourceKind::kDictItem, 0) == blocks.newest()
 #pragma once

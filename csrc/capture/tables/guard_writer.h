@@ -1,7 +1,7 @@
 // Writes guards into a document, each once.
 //
 // A guard says what has to hold of a source for the trace to run; it is checked in the block in which the
-// newest of its sources is resolved, or behind the newest step that may have changed what it asks. The same
+// newest of its sources is resolved, or after the newest step that may have changed what it asks. The same
 // question in the same block is written once.
 //
 // Ownership: borrows the document's guards and nodes, and the blocks. Owned by the Recorder; the recording

@@ -1,7 +1,7 @@
 // The sizes of tensors that the trace has read: each is one value of the trace, however often it is asked
 // for.
 //
-// Until something may have resized a tensor (an operator in place, a step): then all are read anew. Of a
+// Until something may have resized a tensor (an operator in place, a step): then all are read again. Of a
 // tensor that a step may have resized, nothing is known of the sizes that it was made with either.
 //
 // Plain numbers; owned by the Recorder. The recording thread. Example:

@@ -45,7 +45,8 @@ class VirtualTable {
   void forgetIdentity(const Virtual& v) { ids_.erase(v.object.get()); }
   // Another object takes the place of the real one.
   void replaceObject(Shadow shadow, PyObject* object);
-  // The recording has ended: lets go of all objects, the newest first, and knows none of them any more.
+  // The recording has ended: drops its reference to all objects, the newest first, and knows none of them any
+  // more.
   void releaseObjects();
 
   // Iterators that may still be asked for items; whoever looks through them erases those that may not.
