@@ -103,7 +103,8 @@ def check_figures(doc: Path, root: Path) -> Iterator[str]:
 
 def check_tree(root: Path) -> list[str]:
     defs = root / "csrc" / "diag" / "codes.def"
-    codes = set(re.findall(r"^X\((KTG\d{4})", defs.read_text(), re.MULTILINE)) if defs.exists() else set()
+    found = re.findall(r"^KTG_CODE\((KTG\d{4})", defs.read_text(), re.MULTILINE) if defs.exists() else []
+    codes = set(found)
     makefile = root / "Makefile"
     targets = (
         set(re.findall(r"^([\w-]+):", makefile.read_text(), re.MULTILINE)) if makefile.exists() else set()
