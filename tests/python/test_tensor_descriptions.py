@@ -92,7 +92,7 @@ def test_sizes_that_vary_are_not_in_the_text() -> None:
         assert_same(compiled(x), x * 2 + 1, exact=True)
     texts = compiled.traces()
     assert len(texts) == 2
-    assert "meta 0 tensor<f32,[4,?],cpu>" in texts[1]
+    assert any("meta 0 tensor<f32,[4,?],cpu>" in text for text in texts)
 
 
 # What was seen is no promise: other tensors are computed as well, whatever they look like.
@@ -111,7 +111,8 @@ def test_native_code_takes_what_was_seen_for_likely(seen: str) -> None:
         for rows in (5, 1, 0, 64):
             x = make(rows, how)
             assert_same(compiled(x), fn(x))
-    assert compiled._kintsugi_compiled.stats()["native_runs"] > 0
+    # What is computed of transposed ones lies as ATen decides: nothing is left to compile.
+    assert (compiled._kintsugi_compiled.stats()["native_runs"] > 0) == (seen != "transposed")
 
 
 def test_hints_go_on_to_side_traces() -> None:
@@ -127,7 +128,7 @@ def test_hints_go_on_to_side_traces() -> None:
         for flag in (off, on):
             x = torch.randn(rows, 8)
             assert_same(compiled(x, flag), fn(x, flag))
-    assert compiled._kintsugi_compiled.stats()["traces"] == 1
+    assert len(compiled.traces()) == 1
 
 
 def test_parameters_and_buffers_with_gradients() -> None:
