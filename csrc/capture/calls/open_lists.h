@@ -2,7 +2,8 @@
 // in them is guarded, and they are asked, and changed, by steps.
 //
 // Nothing: not such a call, which is modelled like that on any other list. The
-// recording thread, GIL held. Example: `losses.pop(0)`, `max(losses)`, `sorted(losses)`, once `losses` has grown.
+// recording thread, GIL held. Example: `losses.pop(0)`, `max(losses)`, `sorted(losses)`, once `losses` has
+// grown.
 #pragma once
 
 #include <optional>
