@@ -47,26 +47,34 @@ class Callees final {
         virtuals_(virtuals),
         watched_(watched) {}
 
-  bool enterGeneratorFunction(pyapi::Frame* frame);  // was just called: CPython makes the object
-  PendingFrame methodFrame(PyObject* function, Shadow self, PyObject* object);
-  bool recordReturn(ShadowFrame& frame, Shadow shadow, PyObject* object);
-  void superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& self, Shadow& selfShadow);
-  static bool answersCompiling(PyObject* function);
-  Flow answerCompiling(CallContext& ctx, Shadow& result);
-  void expectItems(Shadow generator);
-  std::vector<Shadow> takeItems();
+  // Before the call: the frame that it will enter, and one that follows it.
   void expectFrame(PendingFrame pending);
   void expectThen(PendingFrame next) { expected_.expectNext(std::move(next)); }  // when it has returned
+  PendingFrame methodFrame(PyObject* function, Shadow self, PyObject* object);
+  // After it
+  Shadow returned();
+  Shadow frameResult(PyObject* object);  // of the expected frame: a value or a generator object
+  bool recordReturn(ShadowFrame& frame, Shadow shadow, PyObject* object);
+
+  // A Python function in place of the instruction.
   Flow callInPlace(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function, int count,
                    const std::vector<PyObject*>& constants = {});
   bool listItems(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function,
                  PyObject* limit);
-  Shadow returned();
-  Shadow frameResult(PyObject* object);  // of the expected frame: a value or a generator object
-  bool isOpaqueCode(PyObject* code) const;
+
+  // CPython enters a frame. False: it was not expected.
   bool acceptFrame(Activation& act);
+  bool enterGeneratorFunction(pyapi::Frame* frame);  // was just called: CPython makes the object
   bool throwsInto(Activation& act) const;
   Virtual* runningGenerator(Activation& act);
+  // The consumer of a generator is about to take all of its items.
+  void expectItems(Shadow generator);
+  std::vector<Shadow> takeItems();
+
+  bool isOpaqueCode(PyObject* code) const;
+  void superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& self, Shadow& selfShadow);
+  static bool answersCompiling(PyObject* function);
+  Flow answerCompiling(CallContext& ctx, Shadow& result);
 
  private:
   bool resumeGenerator(Activation& act, Virtual& generator);

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <string_view>
-#include <unordered_map>
-#include <utility>
 
 #include "capture/classes.h"
 #include "pyapi/code.h"

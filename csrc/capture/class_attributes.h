@@ -7,7 +7,7 @@
 // recording, from what earlier recordings have written and from what the code at hand stores; a name that was
 // looked up in the other way is opened in the next recording.
 //
-// Functions of the Recorder that is recording; GIL held.
+// Functions of the recording under way; GIL held.
 #pragma once
 
 #include <optional>

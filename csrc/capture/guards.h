@@ -58,39 +58,47 @@ class Guards final {
         virtuals_(virtuals),
         writer_(writer) {}
 
+  // Sources: what is read has one for each path. See tables/known_sources.h.
   ir::ConstId constId(PyObject* object);
   Shadow readSource(guard::SourceKind kind, ir::SourceId parent, PyObject* key, int64_t index,
                     PyObject* object);
   Shadow pinnedRoot(PyObject* object);                      // a source for an object known by identity
   ir::SourceId sourceOf(Shadow& shadow, PyObject* object);  // kConst becomes a pinned root
+  Shadow adoptSource(ir::SourceId id, PyObject* object);    // of a side trace's start
+  // A tensor becomes a value: an input of the trace, with a guard on its metadata.
+  Shadow tensorShadow(PyObject* tensor, Shadow shadow);
+  bool comesFromStep(Shadow shadow) const;
+  bool isArgument(Shadow shadow) const;  // as new in each call as an argument is
+
+  // Guards on single facts
   void guard(guard::GuardKind kind, ir::SourceId source, ir::ConstId key = ir::kNone, int64_t number = 0,
              ir::SourceId other = ir::kNone);
   void guardType(Shadow shadow, PyObject* object);
   void guardTypeVersion(PyTypeObject* type);
   void guardLength(Shadow shadow, PyObject* object, Py_ssize_t length);
+  bool pinIsNone(Shadow shadow, PyObject* object);
+  bool pinTruth(Shadow shadow, PyObject* object);
+  bool pinLength(Shadow shadow, PyObject* container);
+  bool pinKeys(Shadow shadow, PyObject* dict);                     // and their order
+  bool pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y);  // the answer of `x is y`
+  void pinFunction(PyObject* function);
+  void pinImport(PyObject* module, PyObject* name);
+
   // Makes the trace depend on the very object (plain immutables: value; others: identity). False: aborted.
   bool pin(Shadow& shadow, PyObject* object);
   bool pinDeep(Shadow& shadow, PyObject* object);  // tensors stay values; containers are pinned part by part
-  Shadow tensorShadow(PyObject* tensor, Shadow shadow);
+  bool pinContainer(Shadow& shadow, PyObject* container);
+  bool canPinDeep(Shadow shadow, PyObject* object);
+  bool tryPinDeep(Shadow& shadow, PyObject* object);  // false: it can't be pinned, and the recording goes on
   bool isFrozen(PyObject* object) const { return frozen_.contains(object); }
   void freeze(PyObject* object);  // it can't change, and follows from what is pinned (calls/signatures.cc)
-  bool pinLength(Shadow shadow, PyObject* container);
-  bool pinIsNone(Shadow shadow, PyObject* object);
-  bool pinTruth(Shadow shadow, PyObject* object);
-  void pinFunction(PyObject* function);
-  void pinImport(PyObject* module, PyObject* name);
-  bool comesFromStep(Shadow shadow) const;
-  bool isArgument(Shadow shadow) const;  // as new in each call as an argument is
-  bool canPinDeep(Shadow shadow, PyObject* object);
-  bool tryPinDeep(Shadow& shadow, PyObject* object);
-  bool pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y);
-  bool pinContainer(Shadow& shadow, PyObject* container);
-  bool pinKeys(Shadow shadow, PyObject* dict);
+
+  // Guards in line, on what is known only at run time
   bool guardTruth(ir::ValueId value, bool truth);
+  bool guardScalar(ir::ValueId value, PyObject* number);
+  // Asks a C function (one of `operator`, or `callable`) on every run, and pins what it has answered now.
   bool pinAnswer(const char* function, const std::vector<ir::Operand>& args, PyObject* answer);
   bool pinAnswerOf(PyObject* callable, const std::vector<ir::Operand>& args, PyObject* answer);
-  bool guardScalar(ir::ValueId value, PyObject* number);
-  Shadow adoptSource(ir::SourceId id, PyObject* object);
 
  private:
   Shadow describeSource(ir::SourceId id, guard::SourceKind kind, PyObject* object);

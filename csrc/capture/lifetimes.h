@@ -49,15 +49,16 @@ class Lifetimes final : private FinalizerTracker::Host {
         virtuals_(virtuals),
         watched_(watched) {}
 
-  void endFirst();  // between the two objects that an instruction drops its reference to
-  void checkFinalizers();
-  void watch(uint32_t generator);
-  void closeDropped();
-  void releaseObjects();
+  void endFirst();                 // between the two objects that an instruction lets go of
+  void watch(uint32_t generator);  // it waits now: will code run when it is dropped here?
+  void closeDropped();             // between two instructions
+  // At the end of the call: what has not ended is part of the result.
   void checkWatched();
-  FinalizerTracker::Host& host() { return *this; }
-  // The recording has ended, and its objects are freed.
+  void checkFinalizers();
+  // The recording has ended: what the program drops from now on is freed by itself.
+  void releaseObjects();
   bool isReleased() const { return released_; }
+  FinalizerTracker::Host& host() { return *this; }
 
  private:
   void endFor(const std::string& what) override;

@@ -37,39 +37,47 @@ class Objects final {
         sources_(sources),
         virtuals_(virtuals) {}
 
+  // Virtual objects: see tables/virtual_table.h.
   Shadow newVirtual(VirtualKind kind, PyObject* object);
   Shadow newCell(PyObject* cell, Shadow content);
-  std::optional<Shadow> closureCell(ShadowFrame& frame, int index, PyObject* cell);
+  Shadow newIterator(PyObject* iterator, Shadow shadow, PyObject* object);
+  Shadow tupleOf(PyObject* tuple, std::vector<Shadow> parts);  // a constant, where all parts are
   Virtual& virtualOf(Shadow shadow) { return virtuals_[shadow]; }
+  Shadow current(Shadow shadow);  // a virtual that unknown code may have changed is an old object now
+  // What the trace knows of an object, by its identity.
   std::optional<Shadow> knownObject(PyObject* object);
+  bool holdsMutable(Shadow shadow);
+  // A virtual object has changed: recipes that name it are made again.
   void touched() { virtuals_.touch(); }
   void touched(const Virtual& v) { virtuals_.touch(v); }
   void touched(Shadow shadow) { shadow.isVirtual() ? touched(virtualOf(shadow)) : touched(); }
   bool setEntry(Virtual& v, PyObject* key, Shadow value) { return virtuals_.setEntry(v, key, value); }
   std::optional<Shadow> entryOf(Virtual& v, PyObject* key) { return virtuals_.entryOf(v, key); }
   bool setAttrShadow(Virtual& v, PyObject* n, Shadow value) { return virtuals_.setAttribute(v, n, value); }
-  Shadow tupleOf(PyObject* tuple, std::vector<Shadow> parts);
-  // Elements of a list or tuple: guards the length of a source. Empty optional: not known.
+
+  // Parts of containers. Elements of a list or tuple: guards the length of a source.
   std::optional<std::vector<Shadow>> elementsOf(Shadow shadow, PyObject* sequence);
   std::optional<Shadow> elementOf(Shadow shadow, PyObject* sequence, Py_ssize_t index);
   Shadow dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObject* value);
-  Overlay* overlayOf(PyObject* object) { return overlays_.find(object); }
-  Overlay& makeOverlay(PyObject* object);
-  bool isDirty(PyObject* container);
-  Shadow current(Shadow shadow);        // a virtual that unknown code may have changed is an old object now
+  std::optional<std::vector<Shadow>> dictParts(Shadow shadow, PyObject* dict, int64_t what);
+  std::optional<Shadow> closureCell(ShadowFrame& frame, int index, PyObject* cell);
   bool plainIteration(PyObject* dict);  // a dict, or a subclass that does not override iteration
   bool plainDict(PyObject* dict);       // a dict, or a subclass that does not override look-up
-  bool exhausted(Shadow iterator);
-  bool isItemsView(Shadow shadow);
-  std::optional<std::vector<Shadow>> iterated(Shadow shadow, PyObject* object);
-  std::optional<std::vector<Shadow>> dictParts(Shadow shadow, PyObject* dict, int64_t what);
   bool orderIsKnown(Shadow shadow, PyObject* set);
-  Shadow newIterator(PyObject* iterator, Shadow shadow, PyObject* object);
+  // What the trace has written to an old object: see tables/overlays.h.
+  Overlay* overlayOf(PyObject* object) { return overlays_.find(object); }
+  Overlay& makeOverlay(PyObject* object);
+  bool isDirty(PyObject* container);  // changed in a way that is not tracked, or of a length that varies
+
+  // Iteration. All that iterating over an object gives, without consuming it:
+  std::optional<std::vector<Shadow>> iterated(Shadow shadow, PyObject* object);
+  Shadow itemOf(Shadow iterable, Shadow part, PyObject* item);  // ... as an item
+  // Before an iterator is asked for its next item, and when it has given one.
+  bool prepareNext(Shadow iterator, CallSite site = {});  // the site of a generator's frame
   std::optional<Shadow> advance(Shadow iterator, PyObject* item);
   std::optional<Shadow> advanceView(Shadow view, int64_t at, PyObject* item);
-  bool prepareNext(Shadow iterator, CallSite site = {});  // the site of a generator's frame
-  Shadow itemOf(Shadow iterable, Shadow part, PyObject* item);
-  bool holdsMutable(Shadow shadow);
+  bool exhausted(Shadow iterator);
+  bool isItemsView(Shadow shadow);
 
  private:
   RecordContext& rec_;

@@ -1,4 +1,4 @@
-// Recorder: frames and instructions. The rest is in sources.cc, virtuals.cc, snapshot.cc and steps.cc.
+// Recorder: frames and instructions. Its parts are in guards.cc, objects.cc, heap.cc, steps.cc and so on.
 #include "capture/recorder.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // What C code tells of an object that is pinned by its identity: the names of functions and classes, which
 // can be set, and what may be folded into a constant at all.
 //
-// Functions of the Recorder that is recording; GIL held.
+// Functions of the recording under way; GIL held.
 #pragma once
 
 #include <optional>

@@ -4,7 +4,7 @@
 // that Python reads is a value of the trace (`size %3, 0`), and a question about the layout a guard on just
 // that answer. See docs/internals/capture.md.
 //
-// Functions of the Recorder that is recording; GIL held. False: the recording has ended. Example:
+// Functions of the recording under way; GIL held. False: the recording has ended. Example:
 //   b, n = x.shape       ->  %4 = size %0, 0;  %5 = size %0, 1
 #pragma once
 

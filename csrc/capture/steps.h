@@ -64,23 +64,27 @@ class Steps final {
         states_(states),
         virtuals_(virtuals) {}
 
-  Flow execute(Activation& act, const Instr& instr);
-  CallKind stepKind(PyObject* object);
+  Flow execute(Activation& act, const Instr& instr);  // the instruction itself: once
   size_t emit(ir::Op op, const std::vector<ir::Operand>& operands, const std::vector<ir::Type>& results,
               ir::StateId snap);
-  void flushBlock();
+
   // Runs the instruction unrecorded and writes it as a call; the result's shadow is pushed by the caller.
   Flow callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result);
   // Runs the instruction, of whose result all is known, and writes it as a call that may be made later.
   Flow quietCall(CallContext& ctx);
+  CallKind stepKind(PyObject* object);                      // of a step that is given such an object
   Flow replaceCall(CallContext& ctx, pyapi::Ref<> result);  // instead of executing it: a model has the result
-  void stale();                                             // after an opaque step
-  bool recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Operand> operands, ir::StateId snap);
-  void checkBlocks();
-  bool quietOperands(CallContext& ctx, std::vector<ir::Operand>& operands);
   Shadow appendCall(CallContext& ctx, CallKind kind, const std::vector<ir::Operand>& operands,
                     ir::StateId snap, PyObject* result);
-  void forgetEscaped(CallContext& ctx);
+  // The call has raised: a step that is expected to raise again. False: no exit is possible here.
+  bool recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Operand> operands, ir::StateId snap);
+  // The operands of a call, without side effects on the recording: it may not need them.
+  bool quietOperands(CallContext& ctx, std::vector<ir::Operand>& operands);
+
+  void flushBlock();                     // writes the guard block that is pending
+  void stale();                          // after an opaque step: what was read before is read again
+  void forgetEscaped(CallContext& ctx);  // ... and so are objects of the trace that it was given
+  void checkBlocks();                    // at the end: a block that checks something can be left
 
  private:
   void checkHandlers(ir::StateId snap);

@@ -40,15 +40,19 @@ class TorchSteps final : private torchapi::NumberSink {
         ops_(ops),
         torchCalls_(torchCalls) {}
 
-  std::optional<bool> tensorTruth(Shadow shadow, PyObject* tensor, bool replace);
-  bool acceptsTorch(Shadow shadow, PyObject* object);
-  bool hasStaticMeta(Shadow shadow, PyObject* tensor) const;
   // Runs the instruction with the dispatcher's log on and takes the operations that it made into the trace.
   Flow torchStep(CallContext& ctx, Shadow& result);
   Flow executeLogged(CallContext& ctx);
+  // a, b = tensor
   Flow torchSequence(Activation& act, const Instr& instr, int pushed, int behind = -1);
+  // An operation of our own, in the middle of an instruction. Nothing: it has raised.
   std::optional<Shadow> torchOperation(ir::StateId snap, pyapi::Ref<>& result,
                                        const std::function<PyObject*()>& operation);
+  std::optional<bool> tensorTruth(Shadow shadow, PyObject* tensor, bool replace);
+
+  bool acceptsTorch(Shadow shadow, PyObject* object);
+  bool hasStaticMeta(Shadow shadow, PyObject* tensor) const;
+  // What the trace calls the result of a logged call; nothing: the log does not say.
   std::optional<Shadow> adoptResult(PyObject* result, const torchapi::DrainResult& drained);
   torchapi::NumberSink& numberSink() { return *this; }
 

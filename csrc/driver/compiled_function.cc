@@ -590,6 +590,7 @@ std::string CompiledFunction::titleOf(const ir::Trace& trace) const {
 // False: the backend's exception, or the guard filter's, is pending.
 bool CompiledFunction::install(recording::Recording recording, const pyapi::Arguments& args) {
   bool kept = true;  // false: an exception is pending
+  addBreaks(recording.breaks);
   const auto failure = contain([&] {
     faultPoint("install");
     describeConstants(recording, function_.get());

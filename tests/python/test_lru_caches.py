@@ -284,7 +284,7 @@ def test_emptied_between_the_calls(backend: str) -> None:
         if call % 2:
             plan.cache_clear()
             sizes.cache_clear()
-    assert compiled.stats().traces <= 4
+    assert compiled.stats().misses <= 5
 
 
 def test_hits_are_one_graph() -> None:

@@ -6,6 +6,7 @@
 #include "capture/calls/model.h"
 #include "capture/record_context.h"
 #include "capture/source_hash.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/lru_cache.h"
 #include "pyapi/plain.h"
@@ -70,12 +71,18 @@ Flow hit(CallContext& ctx, PyObject* cache, PyObject* key, PyObject* entry, Shad
   return rec.steps.quietCall(ctx);
 }
 
+// The first question measures where CPython keeps things, with a cache of its own: functools' code runs then.
+PyObject* cacheOf(CallContext& ctx) {
+  const Paused paused(ctx.rec.pauses);
+  return pyapi::cacheOf(ctx.callable);
+}
+
 }  // namespace
 
 std::optional<Flow> cachedCall(CallContext& ctx, Shadow& result) {
   if (!pyapi::isA(ctx.callable, pyapi::Known::kLruCacheWrapper)) return std::nullopt;
   RecordContext& rec = ctx.rec;
-  PyObject* cache = ctx.callableShadow.isValue() ? nullptr : pyapi::cacheOf(ctx.callable);
+  PyObject* cache = ctx.callableShadow.isValue() ? nullptr : cacheOf(ctx);
   if (cache == nullptr || !ctx.pushes || rec.guards.comesFromStep(ctx.callableShadow) ||
       !canPinArguments(ctx))
     return knownModel(ctx, result);

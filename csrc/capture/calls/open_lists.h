@@ -1,8 +1,9 @@
 // Calls on old lists whose length has varied from call to call (open_values.h): nothing of what is
 // in them is guarded, and they are asked, and changed, by steps.
 //
-// Nothing: not such a call, which is modelled like that on any other list. Functions of the Recorder that is
-// recording; GIL held. Example: `losses.pop(0)`, `max(losses)`, `sorted(losses)`, once `losses` has grown.
+// Nothing: not such a call, which is modelled like that on any other list. The
+// recording thread, GIL held. Example: `losses.pop(0)`, `max(losses)`, `sorted(losses)`, once `losses` has
+// grown.
 #pragma once
 
 #include <optional>
