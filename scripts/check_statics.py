@@ -41,6 +41,7 @@ ALLOWED = {
     "std::unordered_map",
     "std::unordered_set",
     "std::vector",
+    "std::deque",
 }
 
 

@@ -59,7 +59,10 @@ def find(options: argparse.Namespace) -> None:
                 if row is not None:
                     out.write(json.dumps({"package": package, **dataclasses.asdict(row)}) + "\n")
             out.flush()
-            print(f"{package}: {len(every)} classes, {sum(row is not None for row in rows)} can be called", flush=True)
+            print(
+                f"{package}: {len(every)} classes, {sum(row is not None for row in rows)} can be called",
+                flush=True,
+            )
             for name in set(sys.modules) - before:
                 if name == package or name.startswith(package + "."):
                     del sys.modules[name]
@@ -119,6 +122,8 @@ def _native(spec: ModelSpec, train: bool) -> Row:
                         expected["gradients"], actual["gradients"], f"call {turn + 1} gradients", 1e-3
                     )
         stats = compiled.stats()
+        # A native segment is one node of autograd's.
+        found = [text for text in found if "grad_fn is CppFunction" not in text]
         return {"differences": found[:4], "segments": stats.native_segments, "refused": stats.native_refused}
     except Exception as error:
         return {"failed": f"{type(error).__name__}: {error}"[:200], "trace": traceback.format_exc()}
@@ -206,7 +211,9 @@ def summary(_: argparse.Namespace) -> None:
         refused = sum(r["refused"] for r in results)
         segments = sum(r["segments"] for r in results)
         equal = sum(not r["differences"] for r in results)
-        print(f"{part}: {equal} of {len(rows)} equal within the tolerance, {refused} segments refused, {segments} compiled")
+        print(
+            f"{part}: {equal} of {len(rows)} equal within the tolerance, {refused} of {segments} segments refused"
+        )
     for name, row in rows.items():
         if problems := _problems(row):
             print(name, *problems, sep="\n    ")

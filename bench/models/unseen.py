@@ -43,7 +43,10 @@ _BY_NAME: tuple[tuple[str, Callable[[int], Any]], ...] = (
     (r"bias|use_|causal|^is_|flag", lambda w: True),
     (r"fn$|^net$|module|layer$|encoder|model|func", lambda w: nn.Linear(w, w)),
     (r"shape$|_dims$|sizes$|channels_list|hidden_dims", lambda w: (w, w)),
-    (r"dim|channel|feature|width|size|planes|embed|hidden|chans|in_|out_|^d_|^n_|^in$|^c$|num_|nf|units", lambda w: w),
+    (
+        r"dim|channel|feature|width|size|planes|embed|hidden|chans|in_|out_|^d_|^n_|^in$|^c$|num_|nf|units",
+        lambda w: w,
+    ),
 )
 _WIDTHS = (16, 8, 3, 32, 64)
 

@@ -101,7 +101,7 @@ def methods(log: list[Any]) -> Program:
         def __init__(self, scale: int) -> None:
             self.scale = scale
 
-        @functools.lru_cache(4)  # noqa: B019
+        @functools.lru_cache(4)
         def of(self, n: int) -> int:
             log.append((self.scale, n))
             return self.scale * n
