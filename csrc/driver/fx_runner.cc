@@ -94,8 +94,8 @@ std::vector<StopKinds> kindsOfStops(const ir::Trace& trace, const ir::SegmentRan
 }
 
 size_t FxRunner::graphs() const {
-  Ref<> count =
-      compiled_ ? pyapi::steal(PyObject_GetAttrString(compiled_.get(), "_kintsugi_graphs")) : Ref<>();
+  if (!compiled_) return 0;
+  Ref<> count = pyapi::steal(PyObject_GetAttrString(compiled_.get(), "_kintsugi_graphs"));
   const size_t graphs = count && PyLong_Check(count.get()) ? PyLong_AsSize_t(count.get()) : 1;
   PyErr_Clear();
   return graphs;

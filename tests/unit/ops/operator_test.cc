@@ -25,8 +25,8 @@ TEST(Operator, FindsEachByItsName) {
 TEST(Operator, KnowsAttributes) {
   EXPECT_TRUE(has(Operator::kAddTensor, Trait::kFresh));
   EXPECT_FALSE(has(Operator::kReshape, Trait::kFresh));
-  EXPECT_EQ(infoOf("aten.dropout.default").quietIfZero, 2);
-  EXPECT_EQ(infoOf(Operator::kRelu).quietIfZero, -1);
+  EXPECT_EQ(infoOf("aten.dropout.default").quietIfZero, (std::array<int8_t, 2>{1, 2}));
+  EXPECT_EQ(infoOf(Operator::kRelu).quietIfZero, (std::array<int8_t, 2>{-1, -1}));
   EXPECT_EQ(infoOf(Operator::kLinear).product.added, 2);
   EXPECT_EQ(infoOf(Operator::kRelu).product.operands, 0);
   EXPECT_EQ(infoOf(Operator::kGelu).activation.text, "tanh");
