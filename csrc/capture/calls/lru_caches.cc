@@ -1,11 +1,9 @@
 #include "capture/calls/lru_caches.h"
 
-#include <unordered_set>
 #include <vector>
 
 #include "capture/calls/model.h"
 #include "capture/record_context.h"
-#include "capture/source_hash.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/lru_cache.h"
@@ -16,16 +14,6 @@ namespace kintsugi::capture {
 using guard::SourceKind;
 
 namespace {
-
-// A miss was recorded with these arguments before. Where it comes again, something empties the cache between
-// the calls: hits and misses are one trace then. Wrappers and keys follow from their addresses and hashes,
-// of which none is kept alive: where two are taken for one, the call is a step.
-bool missedBefore(PyObject* wrapper, PyObject* key) {
-  static auto* seen = new std::unordered_set<uint64_t>();
-  Py_hash_t hash = 0;
-  pyapi::plainHash(key, &hash);
-  return !seen->insert(mixHash(reinterpret_cast<uint64_t>(wrapper), static_cast<uint64_t>(hash))).second;
-}
 
 PyObject* entryAt(PyObject* cache, PyObject* key) {
   Py_hash_t hash = 0;
@@ -91,11 +79,6 @@ std::optional<Flow> cachedCall(CallContext& ctx, Shadow& result) {
   if (PyObject* entry = entryAt(cache, key.get())) {
     const pyapi::Ref<> kept = pyapi::newRef(entry);
     return pinArguments(ctx) ? hit(ctx, cache, key.get(), entry, result) : rec.execute(ctx.act, ctx.instr);
-  }
-  // After a step that may have changed anything, the entry may have been there when the call began.
-  if (rec.blocks.stale() == rec.blocks.root() && !missedBefore(ctx.callable, key.get())) {
-    if (!pinArguments(ctx) || !rec.heap.lacksKey(rec.guards.pinnedRoot(cache), cache, key.get()))
-      return rec.execute(ctx.act, ctx.instr);
   }
   return knownModel(ctx, result);
 }

@@ -3,7 +3,7 @@
 // A hit is read as what it is, an entry of the wrapper's dict: a guard says that the entry is there, and the
 // parts of the result are read under guards, as those of any old object. The call itself stays in the trace
 // for what it counts and moves in the cache; nothing waits for it. A miss runs the program's function, which
-// the trace can't look into: it is a step, in a trace for calls without the entry.
+// the trace can't look into: the call is a step then, in a trace that fits hits and misses alike.
 //
 //   $3 = pinned #5                 ; the wrapper's dict
 //   $4 = item $3 #6                ; the entry of the arguments
