@@ -24,6 +24,7 @@ from typing import Any
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import torch
+from sample_library import read
 
 import kintsugi
 from bench import compare, environment, measure, observe
@@ -145,11 +146,6 @@ def measured(spec: ModelSpec) -> Row:
     return row
 
 
-def _read(path: pathlib.Path) -> dict[str, Row]:
-    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    return {row["name"]: row for row in rows}  # the last of a name counts
-
-
 def _recipes() -> dict[str, list[unseen.Recipe]]:
     found: dict[str, dict[str, unseen.Recipe]] = collections.defaultdict(dict)
     for line in FOUND.read_text().splitlines():
@@ -181,7 +177,7 @@ def run(options: argparse.Namespace) -> None:
     """Measures what is not in the results yet."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    done = _read(RESULTS)
+    done = read(RESULTS)
     again = set(options.again.split(",")) if options.again else set()
     if "failing" in again:
         again |= {name for name, row in done.items() if _problems(row)}
@@ -196,7 +192,7 @@ def run(options: argparse.Namespace) -> None:
 
 def summary(_: argparse.Namespace) -> None:
     """Counts, then each module with what is wrong with it."""
-    rows = _read(RESULTS)
+    rows = read(RESULTS)
     print(f"{len(rows)} modules of {len({name.split('/')[1].split('.')[0] for name in rows})} packages")
     for part in ("eval", "train"):
         results = [row[part] for row in rows.values()]

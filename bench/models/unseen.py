@@ -177,7 +177,7 @@ def found(cls: type[nn.Module], works: Callable[[ModelSpec], None]) -> Recipe | 
 
 
 def _is_container(module: nn.Module) -> bool:
-    """Does it compute nothing of its own? A loss without parameters counts as something."""
+    """One of torch's containers, which can't be called."""
     return isinstance(module, (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict))
 
 

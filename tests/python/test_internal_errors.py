@@ -6,12 +6,14 @@ The places are calls of `faultPoint()` in csrc/; ALL_PLACES has each of them, wh
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,25 @@ def outcomes(called: Callable[..., Any]) -> list[Any]:
     return found
 
 
+@dataclasses.dataclass
+class Fault:
+    """`failed`: has the check come to fail? Said when the block has ended."""
+
+    failed: bool = False
+
+
+@contextlib.contextmanager
+def failing(place: str, after: int = 0) -> Iterator[Fault]:
+    """A check fails at the place, once, after so many passes."""
+    fault = Fault()
+    _C._fail_at(place, after)
+    try:
+        yield fault
+    finally:
+        fault.failed = _C._has_failed()
+        _C._fail_at("")
+
+
 def codes(compiled: Any) -> list[str]:
     return [row["code"] for row in compiled.breaks()]
 
@@ -132,21 +153,17 @@ def test_costs_nothing_but_speed(place: str, backend: str) -> None:
     reached = 0
     for after in LATER:
         compiled = kintsugi.compile(program, backend=backend)
-        _C._fail_at(place, after)
-        try:
+        with failing(place, after) as fault:
             got = outcomes(compiled)
-            failed = _C._has_failed()
-        finally:
-            _C._fail_at("")
         assert got == want, (place, after)
-        assert codes(compiled).count("KTG0000") == failed, (place, after)
+        assert codes(compiled).count("KTG0000") == fault.failed, (place, after)
         other = kintsugi.compile(lambda x: x + 1, backend=backend)
         for _ in range(3):
             assert torch.equal(other(torch.ones(2)), torch.full((2,), 2.0))
         assert other.stats().trace_count == 1, (place, after)
         compiled.reset()
         assert outcomes(compiled) == want
-        reached += failed
+        reached += fault.failed
     assert reached > 0, "nothing gets to this place"
 
 
@@ -158,12 +175,8 @@ def test_an_exception_of_the_program_is_passed_on() -> None:
 
     for place in PLACES:
         compiled = kintsugi.compile(raises, backend="eager")
-        _C._fail_at(place)
-        try:
-            with pytest.raises(LookupError, match="the program's own"):
-                compiled(torch.ones(2))
-        finally:
-            _C._fail_at("")
+        with failing(place), pytest.raises(LookupError, match="the program's own"):
+            compiled(torch.ones(2))
 
 
 def pure(x: torch.Tensor) -> tuple[torch.Tensor, list[float]]:
@@ -184,25 +197,18 @@ def pure_outcomes(called: Callable[..., Any]) -> list[Any]:
 @pytest.mark.parametrize("observed", [False, True])
 @pytest.mark.parametrize("place", RUNS)
 def test_a_run_that_has_changed_nothing_is_repeated_in_eager_mode(place: str, observed: bool) -> None:
+    watched = kintsugi.CompilationProfiler if observed else contextlib.nullcontext
     want = pure_outcomes(pure)
     reached = 0
     for after in LATER:
         compiled = kintsugi.compile(pure, backend="eager")
-        _C._fail_at(place, after)
-        try:
-            if observed:
-                with kintsugi.CompilationProfiler():
-                    got = pure_outcomes(compiled)
-            else:
-                got = pure_outcomes(compiled)
-            failed = _C._has_failed()
-        finally:
-            _C._fail_at("")
+        with failing(place, after) as fault, watched():
+            got = pure_outcomes(compiled)
         assert got == want, (place, after)
-        assert codes(compiled).count("KTG0000") == failed, (place, after)
+        assert codes(compiled).count("KTG0000") == fault.failed, (place, after)
         compiled.reset()
         assert pure_outcomes(compiled) == want and "KTG0000" not in codes(compiled)
-        reached += failed
+        reached += fault.failed
     assert reached > 0, "nothing gets to this place"
 
 
@@ -224,18 +230,15 @@ def test_a_run_that_has_changed_something_raises_and_is_not_repeated(change: str
         total = torch.zeros(())
         compiled(torch.ones(3), seen, total)
         compiled(torch.ones(3), seen, total)
-        _C._fail_at("materialize", after)
-        try:
-            compiled(torch.ones(3), seen, total)
-        except RuntimeError as error:
-            assert re.match("kintsugi: KTG0000 .*a failure that was asked for", str(error))
-            assert codes(compiled) == ["KTG0000"]
-            raised += 1
-        finally:
-            failed = _C._has_failed()
-            _C._fail_at("")
+        with failing("materialize", after) as fault:
+            try:
+                compiled(torch.ones(3), seen, total)
+            except RuntimeError as error:
+                assert re.match("kintsugi: KTG0000 .*a failure that was asked for", str(error))
+                assert codes(compiled) == ["KTG0000"]
+                raised += 1
         assert len(seen) <= 3 * (change == "list") and total.item() <= 3 * (change == "tensor")
-        if not failed:
+        if not fault.failed:
             assert len(seen) == 3 * (change == "list") and total.item() == 3 * (change == "tensor")
         (out,) = compiled(torch.ones(3), seen, total)  # the trace is gone, the callable is not
         assert change == "random" or torch.equal(out, torch.full((3,), 2.0))
@@ -254,11 +257,8 @@ def test_the_grad_mode_is_restored() -> None:
     x = torch.ones(3, requires_grad=True)
     f(x), f(x)
     for after in range(4):
-        _C._fail_at("guard", after)
-        try:
+        with failing("guard", after):
             (out,) = f(x)
-        finally:
-            _C._fail_at("")
         assert out.requires_grad and torch.is_grad_enabled()
         f.reset()
         f(x)
@@ -276,17 +276,14 @@ def test_native_code_is_left_to_replay(place: str) -> None:
     compiled = kintsugi.compile(f, backend="native", options={"sync": True})
     if place.endswith("run"):
         compiled(x)
-    _C._fail_at(place)
-    try:
+    with failing(place) as fault:
         for _ in range(3):
             got = compiled(x)
             torch.testing.assert_close(got, f(x))
             if training:
                 (gradient,) = torch.autograd.grad(got, x)
                 torch.testing.assert_close(gradient, torch.autograd.grad(f(x), x)[0])
-        assert _C._has_failed()
-    finally:
-        _C._fail_at("")
+    assert fault.failed
     assert codes(compiled) == ["KTG0000"]
     assert compiled.stats().native_refused == 1
     assert torch.equal(compiled(x), f(x))  # by its operators
@@ -306,13 +303,10 @@ def test_a_trace_of_a_package_is_not_used(tmp_path: Path) -> None:
     assert kintsugi.package(first, tmp_path / "packed.kpkg").traces == 1
     first.reset()
     compiled = kintsugi.load_package(kintsugi.compile(packed, backend="eager"), tmp_path / "packed.kpkg")
-    _C._fail_at("package")
-    try:
+    with failing("package") as fault:
         for _ in range(3):
             assert torch.equal(compiled(x), packed(x))
-        assert _C._has_failed()
-    finally:
-        _C._fail_at("")
+    assert fault.failed
     assert codes(compiled) == ["KTG0000"]
     assert compiled.stats().trace_count == 1  # recorded
 
@@ -320,14 +314,9 @@ def test_a_trace_of_a_package_is_not_used(tmp_path: Path) -> None:
 def test_functions_of_the_extension_raise() -> None:
     compiled = kintsugi.compile(packed, backend="eager")
     compiled(torch.ones(3))
-    _C._fail_at("described")
-    try:
-        with pytest.raises(
-            RuntimeError, match=r"^kintsugi: KTG0000 a failure that was asked for \(described\)"
-        ):
-            core_of(compiled)._segments()
-    finally:
-        _C._fail_at("")
+    said = r"^kintsugi: KTG0000 a failure that was asked for \(described\)"
+    with failing("described"), pytest.raises(RuntimeError, match=said):
+        core_of(compiled)._segments()
 
 
 @pytest.mark.parametrize("place", ["recorder", "install", "native code", "guard", "look-up"])
