@@ -284,7 +284,7 @@ def test_emptied_between_the_calls(backend: str) -> None:
         if call % 2:
             plan.cache_clear()
             sizes.cache_clear()
-    assert compiled.stats().misses <= 5
+    assert compiled.stats().misses == 1  # one trace, for hits and misses alike
 
 
 def test_hits_are_one_graph() -> None:
