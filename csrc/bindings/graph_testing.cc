@@ -14,6 +14,7 @@
 #include "passes/graph_verifier.h"
 #include "runtime/native_runner.h"
 #include "support/check.h"
+#include "support/fork_gate.h"
 #include "torchapi/value.h"
 
 namespace nb = nanobind;
@@ -130,6 +131,7 @@ class NativeGraph {
       inputs_.push_back({node.elem, passes::hintsOf(node.sizes), passes::hintsOf(node.strides), node.open});
     }
     std::string reason;
+    const ForkGate::Inside inside(compileGate());
     auto plan = driver::planOfGraph(info, document.graph, program, {}, 0, reason);
     if (plan == nullptr) {
       throw nb::value_error(reason.c_str());

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <string_view>
@@ -32,6 +33,7 @@
 #include "support/check.h"
 #include "support/contain.h"
 #include "support/fault.h"
+#include "support/fork_gate.h"
 #include "support/target.h"
 #include "torchapi/eager_traits.h"
 #include "torchapi/products.h"
@@ -228,7 +230,7 @@ class TrainingSegment final : public Segment<runtime::TrainingRunner> {
   }
 };
 
-// The queue and its thread. Lives as long as the process.
+// The queue, its thread, and what is being compiled. Lives as long as the process.
 class Compiler {
  public:
   static Compiler& instance() {
@@ -252,10 +254,16 @@ class Compiler {
     changed_->notify_all();
   }
 
+  // Compiles on the calling thread.
+  void compileNow(const std::weak_ptr<Compilable>& segment) {
+    std::unique_lock lock(mutex_);
+    compile(segment, lock);
+  }
+
   bool wait(double seconds) {
     std::unique_lock lock(mutex_);
     startThread();
-    const auto idle = [this] { return stopping_ || (queue_.empty() && !busy_); };
+    const auto idle = [this] { return stopping_ || (queue_.empty() && compiling_.empty()); };
     if (seconds < 0) {
       changed_->wait(lock, idle);
       return true;
@@ -265,7 +273,7 @@ class Compiler {
 
   size_t backlog() {
     std::lock_guard lock(mutex_);
-    return queue_.size() + (busy_ ? 1 : 0);
+    return queue_.size() + compiling_.size();
   }
 
   void stop() {
@@ -284,21 +292,22 @@ class Compiler {
   }
 
   void prepareFork() {
+    compileGate().prepare();
     mutex_.lock();
     codegen::prepareFork();
   }
   void afterFork(bool child) {
     codegen::afterFork();
     if (child) {
-      // A forked child has neither the thread nor those who waited for it; their state is leaked.
+      // A forked child has neither the thread nor those who waited for it; their state is leaked. What they
+      // were compiling has no plan yet, and is begun anew.
       thread_ = nullptr;
       changed_ = new std::condition_variable();
-      if (busy_) {
-        queue_.push_front(current_);
-      }
-      busy_ = false;
+      queue_.insert(queue_.begin(), compiling_.begin(), compiling_.end());
+      compiling_.clear();
     }
     mutex_.unlock();
+    child ? compileGate().child() : compileGate().parent();
   }
 
  private:
@@ -309,6 +318,22 @@ class Compiler {
     }
   }
 
+  // A fork finds a segment either among those that are being compiled, without a plan, or not among them.
+  void compile(const std::weak_ptr<Compilable>& segment, std::unique_lock<std::mutex>& lock) {
+    const auto place = compiling_.insert(compiling_.end(), segment);
+    lock.unlock();
+    {
+      const ForkGate::Inside inside(compileGate());
+      if (const std::shared_ptr<Compilable> held = segment.lock()) {
+        held->compile();
+      }
+      const std::lock_guard done(mutex_);
+      compiling_.erase(place);
+      changed_->notify_all();
+    }
+    lock.lock();
+  }
+
   void work() {
     std::unique_lock lock(mutex_);
     while (!stopping_) {
@@ -316,24 +341,16 @@ class Compiler {
         changed_->wait(lock);
         continue;
       }
-      current_ = std::move(queue_.front());
+      const std::weak_ptr<Compilable> segment = std::move(queue_.front());
       queue_.pop_front();
-      busy_ = true;
-      lock.unlock();
-      if (const std::shared_ptr<Compilable> segment = current_.lock()) {
-        segment->compile();
-      }
-      lock.lock();
-      busy_ = false;
-      changed_->notify_all();
+      compile(segment, lock);
     }
   }
 
   std::mutex mutex_;
   std::condition_variable* changed_ = new std::condition_variable();
   std::deque<std::weak_ptr<Compilable>> queue_;
-  std::weak_ptr<Compilable> current_;
-  bool busy_ = false;
+  std::list<std::weak_ptr<Compilable>> compiling_;
   bool stopping_ = false;
   std::thread* thread_ = nullptr;
 };
@@ -343,7 +360,7 @@ void Compilable::enqueue(std::weak_ptr<Compilable> self) {
     return;
   }
   if (atRun_) {
-    compile();
+    Compiler::instance().compileNow(self);
   } else {
     Compiler::instance().add(std::move(self));
   }
@@ -495,7 +512,7 @@ std::shared_ptr<Made> start(std::shared_ptr<Made> made, bool described, bool alo
   if (!described) {
     made->refuse();
   } else if (options.sync) {
-    made->isKnown() ? made->compile() : made->compileAtRun();
+    made->isKnown() ? Compiler::instance().compileNow(made) : made->compileAtRun();
   } else if (alone) {
     made->compare(options.autotune ? kManyTurns : kTurns);
   }

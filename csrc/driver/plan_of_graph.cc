@@ -22,6 +22,7 @@
 #include "passes/segments.h"
 #include "passes/simplify_graph.h"
 #include "support/check.h"
+#include "support/fork_gate.h"
 
 namespace kintsugi::driver {
 
@@ -241,6 +242,7 @@ class PlanBuilder {
 
   bool addKernel(const passes::Kernel& kernel, std::string& reason) {
     runtime::NativeKernel out;
+    compileGate().safePoint();
     const auto code = codegen::compileKernel(kernel, info_.contract && !info_.strict, reason, tiles_);
     if (code == nullptr) {
       return false;

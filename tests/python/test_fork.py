@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -151,3 +152,37 @@ def test_data_loader_workers() -> None:
         Halves(), batch_size=4, num_workers=2, timeout=DEADLINE_S, multiprocessing_context="fork"
     )
     assert [batch.flatten().tolist() for batch in loader] == [[1.0, 3.0, 5.0, 7.0], [9.0, 11.0, 13.0, 15.0]]
+
+
+def test_forks_at_any_moment_of_a_compilation() -> None:
+    # What the thread has half done when the process forks is done anew in the child, and nothing twice.
+    x = torch.randn(64)
+    forks = 24
+
+    def build(k: int) -> tuple[Callable[..., torch.Tensor], Any]:
+        def fn(x: torch.Tensor) -> torch.Tensor:
+            return torch.softmax(torch.tanh(x) * (k + 0.25) - x.exp(), -1)
+
+        compiled = kintsugi.compile(fn, backend="native")
+        compiled(x), compiled(x)
+        return fn, compiled
+
+    usual = 0.0
+    for k in range(3):  # the first one starts the compiler
+        start = time.perf_counter()
+        build(-1 - k)
+        assert kintsugi.wait(DEADLINE_S)
+        usual = time.perf_counter() - start
+    for k in range(forks):
+        fn, compiled = build(k)
+        time.sleep(1.5 * usual * k / forks)
+
+        def work(compiled: Any = compiled) -> tuple[bool, int, int, list[float]]:
+            done = kintsugi.wait(DEADLINE_S)
+            stats = compiled.stats()
+            return done, stats.native_ready, stats.native_refused, compiled(x).tolist()
+
+        done, ready, refused, values = in_fork(work)
+        assert (done, ready, refused) == (True, 1, 0), k
+        torch.testing.assert_close(torch.tensor(values), fn(x))
+    assert kintsugi.wait(DEADLINE_S)
