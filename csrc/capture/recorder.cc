@@ -23,6 +23,7 @@
 #include "pyapi/text.h"
 #include "pyapi/types.h"
 #include "support/check.h"
+#include "support/contain.h"
 #include "support/fault.h"
 #include "support/verification.h"
 
@@ -123,19 +124,24 @@ bool Recorder::wants(pyapi::Frame* frame) {
   return expected_.isExpected(code) || !isFinalizer(frame);
 }
 
+template <typename Body>
+bool Recorder::guarded(Body&& body) {
+  const auto failure = contain(std::forward<Body>(body));
+  if (failure) context_.abort(diag::Code::KTG0000, {failure->text});
+  return !failure;
+}
+
 bool Recorder::enterFrame(Activation& act, bool throwing) {
   act.observerData = nullptr;
   if (!wants(act.frame)) return false;
   if (recursionAtStart_ == 0) recursionAtStart_ = pyapi::recursionLeft(act.tstate) + 1;
   recursion_ = std::max(recursion_, recursionAtStart_ - pyapi::recursionLeft(act.tstate));
   bool accepted = false;
-  try {
+  guarded([&] {
     faultPoint("enter");
     accepted = restored_.isExpected() ? resumeRestored(act, throwing)
                                       : (!throwing || callees_.throwsInto(act)) && callees_.acceptFrame(act);
-  } catch (const std::exception& error) {
-    context_.abort(diag::Code::KTG0000, {error.what()});
-  }
+  });
   if (!accepted && throwing && isQuietClose(act)) return false;
   if (!accepted)
     context_.abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(pyapi::codeOf(act.frame)))});
@@ -200,66 +206,80 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
   instruction_.begin(instr, frame->stack.size());
   expected_.cancel();  // of an earlier instruction, whose frame was not entered
   Flow flow = Flow::kNext;
-  try {
-    KINTSUGI_CHECK(static_cast<int32_t>(frame->stack.size()) == act.stackDepth(), "shadow stack of ",
-                   PyUnicode_AsUTF8(pyapi::qualifiedNameOf(frame->code)), " at ", instr.index, " op ",
-                   int(instr.op), ": ", frame->stack.size(), " against ", act.stackDepth());
-    if (verifying()) {
-      std::string problem = shadowProblem(context_, *frame, act, instr);
-      if (!problem.empty() && hasOtherThreads(act.tstate)) {  // which may have changed what was just read
-        context_.abort(diag::Code::KTG0303, {"by another thread"});
-        problem.clear();
-      }
-      KINTSUGI_CHECK(problem.empty(), PyUnicode_AsUTF8(pyapi::qualifiedNameOf(frame->code)), " at ",
-                     instr.index, " op ", opcodeName(instr.op), ": ", problem);
-    }
-    if (blocks_.isPending()) steps_.flushBlock();
-    if (!exceptions_.raised().empty()) emitRaised(context_);
-    if (!virtuals_.iterators().empty()) syncIterators(context_);
-    if (!finalizers_.empty()) finalizers_.runPending();
-    if (!finalizers_.empty() && returns(instr)) finalizers_.clearLocals(*frame, act);
-    if (!context_.live() && !lifetimes_.isReleased()) lifetimes_.releaseObjects();
-    checkLength(context_);
-    RecordHandler handler = context_.live() ? recordHandler(instr.op) : nullptr;
-    if (handler == nullptr) {
-      context_.abort(diag::Code::KTG0106, {opcodeName(instr.op)});
-      instruction_.setExecuted(true);  // for the instruction that waits for this frame
-      return act.execute(instr);
-    }
-    faultPoint("step");
-    flow = handler(context_, *frame, act, instr);
-    faultPoint("executed");
-    if (!instruction_.isExecuted()) {
-      KINTSUGI_CHECK(!context_.live(), "handler of op ", int(instr.op), " did not execute");
-      flow = context_.execute(act, instr);
-    }
-    if (classVersions_.areExpected()) classVersions_.renew();
-    if (!watched_.empty() && flow == Flow::kNext && context_.live()) lifetimes_.closeDropped();
-    if (!finalized_.empty() && context_.live()) finalized_.freeDropped();
-    if (instr.op == op::JUMP_BACKWARD && context_.live()) sweepDropped(context_);
-  } catch (const std::exception& error) {
-    pauses_.reset();
-    context_.abort(diag::Code::KTG0000, {error.what()});
+  if (const auto failure = contain([&] { flow = record(*frame, act, instr); })) {
+    pauses_.reset();  // before anything is said of it
+    context_.abort(diag::Code::KTG0000, {failure->text});
     flow = leaveFailed(context_, act, instr);
   }
   return flow;
 }
 
-void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) try {
-  ShadowFrame* frame = frameOf(act);
-  if (!context_.live() || frame == nullptr) return;
+// Records and executes one instruction of a frame.
+Flow Recorder::record(ShadowFrame& frame, Activation& act, const Instr& instr) {
+  checkShadows(frame, act, instr);
+  if (blocks_.isPending()) steps_.flushBlock();
+  if (!exceptions_.raised().empty()) emitRaised(context_);
+  if (!virtuals_.iterators().empty()) syncIterators(context_);
+  if (!finalizers_.empty()) finalizers_.runPending();
+  if (!finalizers_.empty() && returns(instr)) finalizers_.clearLocals(frame, act);
+  if (!context_.live() && !lifetimes_.isReleased()) lifetimes_.releaseObjects();
+  checkLength(context_);
+  RecordHandler handler = context_.live() ? recordHandler(instr.op) : nullptr;
+  if (handler == nullptr) {
+    context_.abort(diag::Code::KTG0106, {opcodeName(instr.op)});
+    instruction_.setExecuted(true);  // for the instruction that waits for this frame
+    return act.execute(instr);
+  }
+  faultPoint("step");
+  Flow flow = handler(context_, frame, act, instr);
+  faultPoint("executed");
+  if (!instruction_.isExecuted()) {
+    KINTSUGI_CHECK(!context_.live(), "handler of op ", int(instr.op), " did not execute");
+    flow = context_.execute(act, instr);
+  }
+  if (classVersions_.areExpected()) classVersions_.renew();
+  if (!watched_.empty() && flow == Flow::kNext && context_.live()) lifetimes_.closeDropped();
+  if (!finalized_.empty() && context_.live()) finalized_.freeDropped();
+  if (instr.op == op::JUMP_BACKWARD && context_.live()) sweepDropped(context_);
+  return flow;
+}
+
+// Does the frame look as its shadow says?
+void Recorder::checkShadows(const ShadowFrame& frame, Activation& act, const Instr& instr) {
+  KINTSUGI_CHECK(static_cast<int32_t>(frame.stack.size()) == act.stackDepth(), "shadow stack of ",
+                 PyUnicode_AsUTF8(pyapi::qualifiedNameOf(frame.code)), " at ", instr.index, " op ",
+                 int(instr.op), ": ", frame.stack.size(), " against ", act.stackDepth());
+  if (verifying()) {
+    std::string problem = shadowProblem(context_, frame, act, instr);
+    if (!problem.empty() && hasOtherThreads(act.tstate)) {  // which may have changed what was just read
+      context_.abort(diag::Code::KTG0303, {"by another thread"});
+      problem.clear();
+    }
+    KINTSUGI_CHECK(problem.empty(), PyUnicode_AsUTF8(pyapi::qualifiedNameOf(frame.code)), " at ", instr.index,
+                   " op ", opcodeName(instr.op), ": ", problem);
+  }
+}
+
+void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) {
+  guarded([&] {
+    ShadowFrame* frame = frameOf(act);
+    if (context_.live() && frame != nullptr) recordCaught(*frame, act, depth, pushedLasti);
+  });
+}
+
+void Recorder::recordCaught(ShadowFrame& frame, Activation& act, int32_t depth, bool pushedLasti) {
   faultPoint("caught");
   if (exceptions_.isUnsafe()) {
     context_.abort(diag::Code::KTG0111, {});
     return;
   }
-  frames_.setCurrent(frame);
-  frame->stack.resize(depth);
-  if (pushedLasti) frame->push(Shadow::constant());
+  frames_.setCurrent(&frame);
+  frame.stack.resize(depth);
+  if (pushedLasti) frame.push(Shadow::constant());
   PyObject* exception = act.peek(1);
   auto known = objects_.knownObject(exception);
-  frame->push(known ? *known : caughtException(exception));
-  noteCaught(context_, frame->top(), exception);
+  frame.push(known ? *known : caughtException(exception));
+  noteCaught(context_, frame.top(), exception);
   finalizers_.noteUnwound();
   if (!finalizers_.empty() && watched_.ids().size() > 1) {  // they would go in turns
     context_.abort(diag::Code::KTG0302, {finalizers_.firstName()});
@@ -268,9 +288,7 @@ void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) try {
   }
   if (!watched_.empty()) lifetimes_.closeDropped();
   if (!finalized_.empty()) finalized_.freeDropped();
-  if (!finalized_.empty()) holdPassedFrames(context_, *frame, exception);
-} catch (const std::exception& error) {
-  context_.abort(diag::Code::KTG0000, {error.what()});
+  if (!finalized_.empty()) holdPassedFrames(context_, frame, exception);
 }
 
 namespace {
@@ -308,7 +326,11 @@ Shadow Recorder::caughtException(PyObject* exception) {
   return objects_.newVirtual(VirtualKind::kOpaque, exception);
 }
 
-void Recorder::leaveFrame(Activation& act, Flow how) try {
+void Recorder::leaveFrame(Activation& act, Flow how) {
+  guarded([&] { recordLeft(act, how); });
+}
+
+void Recorder::recordLeft(Activation& act, Flow how) {
   ShadowFrame* frame = frameOf(act);
   if (frame == nullptr) return;
   act.observerData = nullptr;
@@ -341,8 +363,6 @@ void Recorder::leaveFrame(Activation& act, Flow how) try {
   if (how == Flow::kNext)
     context_.abort(diag::Code::KTG0105);  // handed to CPython, because tracing was switched on
   if (how == Flow::kRaise && frames_.current() == nullptr) context_.abort(diag::Code::KTG0111, {});
-} catch (const std::exception& error) {
-  context_.abort(diag::Code::KTG0000, {error.what()});
 }
 
 namespace {

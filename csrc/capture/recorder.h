@@ -55,6 +55,14 @@ class Recorder final : public StepObserver {
   void restoreFrames(const SideStart& start);
   bool resumeRestored(Activation& act, bool throwing);
   Shadow caughtException(PyObject* exception);
+  // Runs a part of the recording. False: a check of ours failed in it, and the recording has ended with
+  // KTG0000.
+  template <typename Body>
+  bool guarded(Body&& body);
+  Flow record(ShadowFrame& frame, Activation& act, const Instr& instr);
+  void checkShadows(const ShadowFrame& frame, Activation& act, const Instr& instr);
+  void recordCaught(ShadowFrame& frame, Activation& act, int32_t depth, bool pushedLasti);
+  void recordLeft(Activation& act, Flow how);
 
   RecorderOptions options_;
   guard::Document document_;
