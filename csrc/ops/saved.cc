@@ -22,6 +22,8 @@ consteval Saved::As readAs(char c) {
   switch (c) {
     case 'v':
       return Saved::As::kView;
+    case 'w':
+      return Saved::As::kWidened;
     case 'f':
       return Saved::As::kFolded;
     case 'm':

@@ -8,6 +8,7 @@
 // gradient.
 //   KTG_SAVES("1 0:1")      div: the divisor always, the dividend for the gradient of the divisor
 //   KTG_SAVES("1v:0")       a view of operand 1
+//   KTG_SAVES("1w")         with as many dimensions as the result: itself if it has them, else a view
 //   KTG_SAVES("0f:1")       as matrix products fold it: itself, a view or a copy (passes/kept_by_eager.h)
 //   KTG_SAVES("3m")         itself, if it is no mask of bools (else a copy)
 //   KTG_SAVES("0:0!")       by a node of its own, which runs for the gradients of those operands alone
@@ -26,7 +27,7 @@ namespace kintsugi::ops {
 
 struct Saved {
   static constexpr int8_t kResult = -1;
-  enum class As : uint8_t { kItself, kView, kFolded, kUnlessBools };
+  enum class As : uint8_t { kItself, kView, kWidened, kFolded, kUnlessBools };
 
   int8_t what = kResult;  // an operand, or the result
   As as = As::kItself;

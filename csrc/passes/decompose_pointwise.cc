@@ -205,6 +205,19 @@ NodeId leakyRelu(D& d) {
   return d.point(Core::kSelect, d.elem(), {positive, x, scaledDown});
 }
 
+// (self, weight): one number, or one for each channel, which is the second dimension.
+NodeId prelu(D& d) {
+  const NodeId x = d.tensor(0), slopes = d.tensor(1);
+  if (d.failed() || !isFloat(d.elem()) || d.node(x).elem != d.elem() || d.node(slopes).elem != d.elem()) {
+    return d.fail();
+  }
+  const bool one = elementCount(d.node(slopes).sizes) == 1;
+  const NodeId slope = one ? d.view(slopes, {}, {}) : d.broadcastDim(slopes, 1, d.sizes().size());
+  if (d.failed()) return ir::kNone;
+  const NodeId positive = d.point(Core::kGt, Elem::kBool, {x, d.constant(0, d.elem())});
+  return d.point(Core::kSelect, d.elem(), {positive, x, d.point(Core::kMul, d.elem(), {slope, x})});
+}
+
 NodeId sigmoid(D& d) {
   return d.point(Core::kDiv, d.elem(), {d.constant(1, d.elem()), onePlusExpOfMinus(d, d.as(0, d.elem()))});
 }

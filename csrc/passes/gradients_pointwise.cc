@@ -1,5 +1,7 @@
 // Derivatives of operators that work element by element: autograd's formulas.
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include "passes/gradient_builder.h"
 
@@ -257,6 +259,27 @@ bool leakyRelu(B& b) {
   const V positive = b.compare(b.tensor(0), B::Comparison::kGt, num(0));
   const V scaled = b.mul(val(g), num(b.isNone(1) ? 0.01 : b.number(1)));
   b.accumulateGradient(0, b.point(Operator::kWhereSelf, {val(positive), val(g), val(scaled)}, b.dtype(g)));
+  return true;
+}
+
+// The slope of what is not positive: one number, or one for each channel, which is the second dimension.
+bool prelu(B& b) {
+  const V g = b.gradient(), x = b.saved(0);
+  V slope = b.saved(1);
+  const std::vector<int64_t> shape = b.sizes(x), slopes = b.sizes(b.tensor(1));
+  std::vector<int64_t> wide(shape.size(), 1);
+  if (shape.size() > 1)
+    wide[1] = std::accumulate(slopes.begin(), slopes.end(), int64_t{1}, std::multiplies<>());
+  slope = b.reshape(slope, wide);
+  const V positive = b.compare(x, B::Comparison::kGt, num(0));
+  if (b.wants(0)) {
+    b.accumulateGradient(0, b.point(Operator::kWhereSelf,
+                                    {val(positive), val(g), val(b.mul(val(slope), val(g)))}, b.dtype(g)));
+  }
+  if (b.wants(1)) {
+    const V each = b.zeroWhere(positive, b.mul(val(x), val(g)));
+    b.accumulateGradient(1, b.reshape(b.sumTo(each, wide), slopes));
+  }
   return true;
 }
 

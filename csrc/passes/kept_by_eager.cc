@@ -1,6 +1,7 @@
 #include "passes/kept_by_eager.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 
 #include "ops/operator.h"
@@ -81,6 +82,12 @@ As asFolded(const ir::Trace& trace, const Operand& left, const Operand& right, b
   return canJoin(isLeft ? l : r, rank - 2) ? As::kView : As::kCopy;
 }
 
+// None: it is not known.
+std::optional<size_t> rankOf(const ir::Trace& trace, ValueId value) {
+  const ir::MetaId meta = trace.values[value].meta;
+  return meta == ir::kNone ? std::nullopt : std::optional(trace.metas[meta].sizes.size());
+}
+
 }  // namespace
 
 Sharing sharingOf(const ir::Trace& trace, const ir::Instruction& ins) {
@@ -143,6 +150,8 @@ std::vector<KeptByEager> keptByEager(const ir::Trace& trace, const ir::Instructi
     if (saved.as == Form::kFolded) {
       const ops::ProductOperands& product = ops::infoOf(op).product;
       as = asFolded(trace, operands[product.left], operands[product.right], at == product.left);
+    } else if (saved.as == Form::kWidened) {
+      as = rankOf(trace, value) == rankOf(trace, ins.firstResult) ? As::kItself : As::kView;
     } else if (saved.as == Form::kUnlessBools && trace.metas[type.meta].dtype == ir::DType::kBool) {
       as = As::kCopy;
     }

@@ -60,6 +60,7 @@ UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "hardswish": F.hardswish,
     "hardsigmoid": F.hardsigmoid,
     "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
+    "prelu": lambda x: F.prelu(x, torch.tensor([0.2])),
     "add_scalar": lambda x: x + 0.1,
     "rsub": lambda x: 1.5 - x,
     "div_scalar": lambda x: x / 3,

@@ -52,6 +52,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "aten.clamp_max.default": (f(2, 3), 0.5),
     "aten.square.default": (f(2, 3),),
     "aten.log_sigmoid.default": (f(2, 3),),
+    "aten.prelu.default": (f(2, 3), f(3)),
     "aten.gt.Scalar": (f(2, 3), 0),
     "aten.bitwise_and.Tensor": (i(1, 2), i(3, 4)),
     "aten.bitwise_or.Tensor": (i(1, 2), i(3, 4)),
