@@ -23,6 +23,7 @@
 #include "driver/native_training.h"
 #include "ir/segments.h"
 #include "ops/operator.h"
+#include "passes/expand_einsums.h"
 #include "passes/extract_segment.h"
 #include "passes/gradient_graph.h"
 #include "passes/own_writes.h"
@@ -536,6 +537,12 @@ void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
                            options.contract,
                            options.keepMemory};
     checkSegment(info.segment, "as it was extracted");
+    {
+      const passes::PassTimer timer("segment", "expand-einsums",
+                                    [&info] { return info.segment.code.size(); });
+      passes::expandEinsums(info.segment);
+    }
+    checkSegment(info.segment, "with its einsums expanded");
     {
       const passes::PassTimer timer("segment", "gather-own-writes",
                                     [&info] { return info.segment.code.size(); });

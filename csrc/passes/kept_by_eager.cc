@@ -7,6 +7,7 @@
 #include "ops/operator.h"
 #include "ops/saved.h"
 #include "passes/operator_rules.h"
+#include "passes/view_strides.h"
 
 namespace kintsugi::passes {
 
@@ -26,25 +27,9 @@ std::vector<int64_t> stridesOf(const ir::TensorDesc& meta) {
   return meta.strides.empty() ? ir::packedStrides(meta.sizes) : meta.strides;
 }
 
-// ATen's rule for when a reshape needs no copy.
+// Does a reshape need no copy?
 bool canView(const ir::TensorDesc& meta, std::span<const int64_t> wanted) {
-  const std::vector<int64_t>& sizes = meta.sizes;
-  if (meta.isContiguous() || sizes.empty()) return true;
-  size_t to = wanted.size();
-  int64_t step = meta.strides.back(), run = 1, taken = 1;
-  for (size_t d = sizes.size(); d-- > 0;) {
-    run *= sizes[d];
-    if (d != 0 && (sizes[d - 1] == 1 || meta.strides[d - 1] == run * step)) continue;
-    while (to > 0 && (taken < run || wanted[to - 1] == 1)) {
-      taken *= wanted[--to];
-    }
-    if (taken != run) return false;
-    if (d != 0) {
-      step = meta.strides[d - 1];
-      run = taken = 1;
-    }
-  }
-  return to == 0;
+  return meta.isContiguous() || viewStrides(meta, wanted).has_value();
 }
 
 // Can the first `count` dimensions be seen as one?

@@ -13,6 +13,7 @@
 #include "ir/segments.h"
 #include "passes/build_graph.h"
 #include "passes/channels_last.h"
+#include "passes/expand_einsums.h"
 #include "passes/extract_segment.h"
 #include "passes/fold_convolutions.h"
 #include "passes/fuse.h"
@@ -153,6 +154,7 @@ std::string runNative(std::string_view argument, std::string_view input, bool ke
     passes::SizeTable sizes;
     const passes::SizeScope scope(sizes);
     giveHints(segment);
+    passes::expandEinsums(segment);
     passes::gatherOwnWrites(segment, passes::traitsByName);
     auto graph = passes::buildGraph(
         segment, {.strict = argument == "strict", .products = argument == "products"}, reason);
@@ -202,7 +204,9 @@ std::string runGradients(std::string_view, std::string_view input) {
   };
   for (const ir::SegmentRange& range : ir::findSegments(trace)) {
     std::string reason;
-    const auto graph = passes::differentiate(passes::extractSegment(trace, range), {}, reason);
+    ir::Trace segment = passes::extractSegment(trace, range);
+    passes::expandEinsums(segment);
+    const auto graph = passes::differentiate(segment, {}, reason);
     if (!graph) {
       out += "refused: " + reason + "\n";
       continue;
