@@ -1,7 +1,6 @@
 #include "passes/tensor_graph.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
 namespace kintsugi::passes {
@@ -17,24 +16,25 @@ constexpr CoreInfo kCoreInfos[] = {
 };
 
 struct ElemRow {
-  std::string_view name;
-  int64_t size;
-  double largest = std::numeric_limits<double>::infinity();  // see largestIn()
+  int64_t size = 0;
+  double largest = 0;  // see largestIn()
 };
 
-constexpr auto kElems = std::to_array<ElemRow>({
-    {"bool", 1},
-    {"u8", 1, 255},
-    {"i8", 1, 127},
-    {"i16", 2, 32767},
-    {"i32", 4, 2147483647},
-    {"i64", 8},
-    {"f16", 2, 65504},
-    {"bf16", 2, 0x1.fep127},
-    {"f32", 4, std::numeric_limits<float>::max()},
-    {"f64", 8},
-    {"other", 0},
-});
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+ElemRow rowOf(Elem elem) {
+  switch (elem) {
+#define KINTSUGI_ELEM(name, size, largest) \
+  case Elem::k##name:                      \
+    return {size, largest};
+#include "passes/elems.def"
+    case Elem::kOther:
+      break;
+  }
+  return {0, kInfinite};
+}
+
+constexpr std::string_view kOtherName = "other";
 
 }  // namespace
 
@@ -44,9 +44,11 @@ std::string callName(const ir::Trace& trace, const ir::Instruction& ins) {
 
 const CoreInfo& coreInfo(Core op) { return kCoreInfos[static_cast<size_t>(op)]; }
 
-std::string_view elemName(Elem elem) { return kElems[static_cast<size_t>(elem)].name; }
-double largestIn(Elem elem) { return kElems[static_cast<size_t>(elem)].largest; }
-int64_t elemSize(Elem elem) { return kElems[static_cast<size_t>(elem)].size; }
+std::string_view elemName(Elem elem) {
+  return elem == Elem::kOther ? kOtherName : ir::dtypeName(static_cast<int64_t>(elem));
+}
+double largestIn(Elem elem) { return rowOf(elem).largest; }
+int64_t elemSize(Elem elem) { return rowOf(elem).size; }
 
 bool computes(Core op, Elem elem) {
   if (isTranscendental(op)) {
@@ -60,13 +62,14 @@ bool computes(Core op, Elem elem) {
   return elem != Elem::kOther && (!needsFloat || isFloat(elem));
 }
 
+Elem elemOf(ir::DType dtype) {
+  const auto elem = static_cast<Elem>(dtype);
+  return elemSize(elem) != 0 ? elem : Elem::kOther;
+}
+
 Elem elemOf(std::string_view dtype) {
-  for (size_t i = 0; i < kElems.size(); ++i) {
-    if (kElems[i].name == dtype) {
-      return static_cast<Elem>(i);
-    }
-  }
-  return Elem::kOther;
+  const std::optional<ir::DType> known = ir::dtypeOf(dtype);
+  return known ? elemOf(*known) : Elem::kOther;
 }
 
 MemoryPlace memoryOf(const TensorGraph& graph, NodeId id) {

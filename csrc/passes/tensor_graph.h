@@ -52,16 +52,21 @@ inline bool isReduce(Core op) { return op >= Core::kReduceSum; }
 inline bool findsPlace(Core op) { return op == Core::kReduceArgMax || op == Core::kReduceArgMin; }
 inline bool isCompare(Core op) { return op >= Core::kEq && op <= Core::kGe; }
 
-// Types of elements that kernels compute with; tensors of others only pass through calls.
-enum class Elem : uint8_t { kBool, kU8, kI8, kI16, kI32, kI64, kF16, kBF16, kF32, kF64, kOther };
+// Types of elements that kernels compute with: some of ir::DType, by the same numbers. Tensors of others only pass
+// through calls, as do those that are not on the CPU.
+enum class Elem : int8_t {
+#define KINTSUGI_ELEM(name, size, largest) k##name = static_cast<int8_t>(ir::DType::k##name),
+#include "passes/elems.def"
+  kOther = -1
+};
 std::string_view elemName(Elem elem);
-Elem elemOf(std::string_view dtype);
-inline Elem elemOf(ir::DType dtype) { return elemOf(ir::dtypeName(dtype)); }
+Elem elemOf(ir::DType dtype);
+Elem elemOf(std::string_view dtype);  // kOther: it is none, or another one
 int64_t elemSize(Elem elem);
 // The largest magnitude of a finite number that ATen takes for such an element.
 double largestIn(Elem elem);
 inline bool isSigned(Elem elem) { return elem >= Elem::kI8 && elem <= Elem::kI64; }  // integers
-inline bool isFloat(Elem elem) { return elem >= Elem::kF16 && elem <= Elem::kF64; }
+inline bool isFloat(Elem elem) { return (elem >= Elem::kF16 && elem <= Elem::kF64) || elem == Elem::kBF16; }
 // Computed with in f32, rounded where they are stored or cast.
 inline bool isSmallFloat(Elem elem) { return elem == Elem::kF16 || elem == Elem::kBF16; }
 
