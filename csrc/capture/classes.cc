@@ -128,6 +128,7 @@ std::optional<bool> storeInClass(RecordContext& rec, Shadow shadow, PyObject* ob
   Virtual* v = ownClass(rec, reinterpret_cast<PyTypeObject*>(object));
   if (v == nullptr) return std::nullopt;
   const std::string_view text = PyUnicode_AsUTF8(name);
+  // Special names have a meaning for C code. A class that is made with such an entry from the start would
   // behave differently, so setting one later is not recorded.
   PyObject* space = v->partObjects[v->parts.size()].get();
   if (v->exposed || text.starts_with("__") || (value.isVirtual() && PyDict_Contains(space, name) != 0)) {

@@ -16,9 +16,9 @@ using pyapi::Ref;
 
 namespace {
 
-thread_local RecordContext* asked = nullptr;  // whose call is under way
+thread_local RecordContext* asked = nullptr;  // of the comptime call under way
 
-// A number that is another one in each run.
+// A number that differs from run to run.
 bool varies(Shadow shadow, PyObject* object) {
   return shadow.isValue() &&
          (PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyBool_Check(object));
@@ -49,7 +49,7 @@ bool set(PyObject* dict, const char* name, const Ref<>& value) {
   return value && PyDict_SetItemString(dict, name, value.get()) == 0;
 }
 
-// The variables that have a value; what a cell holds is left to the code itself.
+// The variables that have a value. For a cell, the value is its content.
 Ref<> localsOf(RecordContext& rec, const ShadowFrame& frame) {
   Ref<> locals = pyapi::steal(PyDict_New());
   for (size_t i = 0; locals && i < frame.locals.size(); ++i) {
@@ -90,7 +90,7 @@ Ref<> describeFrame(RecordContext& rec, const ShadowFrame& frame) {
 Ref<> framesOf(RecordContext& rec) {
   Ref<> list = pyapi::steal(PyList_New(0));
   for (const ShadowFrame* frame = rec.frames.current(); list && frame != nullptr; frame = frame->caller) {
-    if (frame->act == nullptr || frame->act->frame == nullptr) continue;  // a generator that waits
+    if (frame->act == nullptr || frame->act->frame == nullptr) continue;  // a suspended generator
     Ref<> described = describeFrame(rec, *frame);
     if (!described || PyList_Append(list.get(), described.get()) < 0) return {};
   }

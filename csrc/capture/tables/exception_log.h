@@ -1,7 +1,8 @@
 // Exceptions that were raised in recorded frames and that are also held outside the trace, with the fields
 // that they had before they were raised (exceptions.cc).
-// Owned by the Recorder; the recording thread, GIL held. Holds the exceptions and what it remembers of them.
+//
 // Owned by the Recorder; the recording thread, GIL held. Holds the exceptions and the old fields.
+// Example: log.raised().push_back({exception, traceback, context, cause, suppress});
 #pragma once
 
 #include <utility>
