@@ -1,5 +1,5 @@
-// Models: isinstance() and issubclass(). What a check rests on becomes a guard; one that asks code of the
-// program's is a step.
+// Models: isinstance() and issubclass(). Guards cover what the answer depends on. A check that calls code of
+// the program is a step.
 #include <algorithm>
 #include <vector>
 
@@ -17,13 +17,13 @@ namespace {
 
 using pyapi::Known;
 
-// Who answers for a class.
+// Who decides about a class.
 enum class Answer : uint8_t {
-  kMro,       // the bases of the class that is asked about
-  kAbc,       // ABCMeta, which keeps its answers
-  kAlias,     // typing's aliases, which ask the classes that they stand for
-  kProtocol,  // typing.Protocol, which looks at the class, and at the object where that does not say yes
-  kTorch,     // hooks of torch's, which look at types and flags of tensors
+  kMro,       // the MRO of the class that is asked about
+  kAbc,       // ABCMeta, which caches its answers
+  kAlias,     // an alias of typing, which asks the class behind it
+  kProtocol,  // typing.Protocol, which asks the class, and the object if the class does not match
+  kTorch,     // a hook of torch, which looks at types and flags of tensors
   kAnyone,    // code that may look at anything
 };
 
@@ -44,7 +44,7 @@ Answer answererOf(PyObject* cls, bool instances) {
   return torch ? Answer::kTorch : Answer::kAnyone;
 }
 
-// The classes of a check, one by one: tuples and unions may hold others.
+// Collects the classes of a check. Tuples and unions may hold other ones.
 void addClasses(PyObject* classes, std::vector<PyObject*>& all) {
   pyapi::Ref<> parts = pyapi::newRef(classes);
   if (pyapi::isA(classes, Known::kUnionType))
@@ -54,18 +54,18 @@ void addClasses(PyObject* classes, std::vector<PyObject*>& all) {
     all.push_back(classes);
     return;
   }
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts.get()); ++i)  // the union holds them
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts.get()); ++i)  // kept alive by the union
     addClasses(PyTuple_GET_ITEM(parts.get(), i), all);
 }
 
-// Does an object say itself of what class it is?
+// True if the object may answer `__class__` with another class than its type.
 bool saysItsClass(PyObject* object) {
   static PyObject* name = PyUnicode_InternFromString("__class__");
   return pythonMethod(object, "__getattribute__") != nullptr ||
          pyapi::lookUpInType(Py_TYPE(object), name) != pyapi::lookUpInType(&PyBaseObject_Type, name);
 }
 
-// Built-in types whose objects have the attributes of their type, all of them, and none that is None.
+// Built-in types whose objects have all attributes of their type, none of which is None.
 bool hasAttributesOfType(PyTypeObject* type) {
   static constexpr PyTypeObject* kTypes[] = {&PyLong_Type,    &PyFloat_Type, &PyBool_Type,  &PyComplex_Type,
                                              &PyUnicode_Type, &PyBytes_Type, &PyTuple_Type, &PyList_Type,
@@ -73,8 +73,8 @@ bool hasAttributesOfType(PyTypeObject* type) {
   return type == Py_TYPE(Py_None) || std::ranges::find(kTypes, type) != std::end(kTypes);
 }
 
-// A protocol says yes to a class that has its methods. Where it does not, it looks at the object's
-// attributes.
+// True if a check of a protocol asks the class only. A class with the protocol's methods matches at once. For
+// others the protocol looks at the object's attributes.
 bool asksClassOnly(RecordContext& rec, PyTypeObject* type, PyObject* protocol) {
   const Paused paused(rec.pauses);
   const bool yes = PyObject_IsSubclass(reinterpret_cast<PyObject*>(type), protocol) == 1;
@@ -82,13 +82,13 @@ bool asksClassOnly(RecordContext& rec, PyTypeObject* type, PyObject* protocol) {
   return yes || hasAttributesOfType(type);
 }
 
-// Is the answer one that guards can hold? `type`: of whom the check is.
+// True if guards can cover the answer; writes them. `type` is the class that is checked.
 bool guardAnswer(RecordContext& rec, PyTypeObject* type, PyObject* classes, bool instances) {
   std::vector<PyObject*> all;
   addClasses(classes, all);
   bool mro = false, abc = false;
   for (PyObject* cls : all) {
-    if (instances && reinterpret_cast<PyObject*>(type) == cls) break;  // nobody is asked
+    if (instances && reinterpret_cast<PyObject*>(type) == cls) break;  // no class is asked
     const Answer answer = answererOf(cls, instances);
     if (answer == Answer::kAnyone || (answer == Answer::kProtocol && !asksClassOnly(rec, type, cls)))
       return false;

@@ -1,5 +1,5 @@
-// Models: operator.itemgetter, attrgetter and methodcaller, and what functools.cmp_to_key() gives. They can't
-// change, so what they ask for is known; calling one is a call of a function of kintsugi._polyfills that asks
+// Models: operator.itemgetter, attrgetter and methodcaller, and the result of functools.cmp_to_key(). They
+// can't change, so what they ask for is known. A call of one is recorded as a call of a polyfill that asks
 // for the same.
 #include "capture/calls/getters.h"
 
@@ -32,7 +32,7 @@ PyObject* cmpToKey() {
   return function;
 }
 
-// The type of what cmp_to_key() gives, which has no name.
+// The type of the results of cmp_to_key(), which has no name.
 PyTypeObject* keyType() {
   static constinit pyapi::Lazy<PyTypeObject*> typeSlot;
   PyTypeObject* type = typeSlot.get([] {
@@ -82,13 +82,14 @@ Flow getterModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// functools.cmp_to_key(function)
+// `functools.cmp_to_key(function)`.
 Flow comparingModel(CallContext& ctx, Shadow& result) {
   const bool simple = ctx.total() == 1 && ctx.kwnames == nullptr;
   return simple ? getterModel(ctx, result) : opaqueModel(ctx, result);
 }
 
-// What an old one was made with: (type, arguments), or with keywords (partial, arguments).
+// Reads the arguments that an older getter was made with. `__reduce__` gives (type, arguments), or (partial,
+// arguments) if there are keywords.
 bool readOld(RecordContext& rec, PyObject* getter, GetterCall& call) {
   pyapi::Ref<> reduced = pyapi::steal(PyObject_CallMethod(getter, "__reduce__", nullptr));
   if (!reduced || !PyTuple_Check(reduced.get()) || PyTuple_GET_SIZE(reduced.get()) != 2) {
@@ -149,7 +150,7 @@ std::optional<GetterCall> getterCall(RecordContext& rec, Shadow shadow, PyObject
                                      const PyCodeObject* caller) {
   const Getter* row = getterOf(Py_TYPE(getter));
   if (row == &kComparing && !pyapi::isKnownCode(caller, pyapi::CodeFamily::kKeyTakers))
-    return std::nullopt;  // it would be seen
+    return std::nullopt;  // others would see the polyfill's result
   PyObject* function = row != nullptr ? polyfill(row->polyfill) : nullptr;
   if (function == nullptr || shadow.isValue()) return std::nullopt;
   GetterCall call;
@@ -162,7 +163,7 @@ std::optional<GetterCall> getterCall(RecordContext& rec, Shadow shadow, PyObject
              !readOld(rec, getter, call)) {
     return std::nullopt;
   }
-  // functools.partial(function, *args, **keywords) takes the getter's place on the value stack.
+  // A functools.partial(function, *args, **keywords) takes the getter's place on the value stack.
   pyapi::Ref<> functools = pyapi::steal(pyapi::importModule("functools"));
   pyapi::Ref<> partial = pyapi::steal(PyObject_GetAttrString(functools.get(), "partial"));
   const size_t positional = call.args.size() - call.names.size();

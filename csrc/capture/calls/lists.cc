@@ -11,8 +11,8 @@ namespace kintsugi::capture {
 
 namespace {
 
-// The elements, for a method that changes them by `ctx.args` (all but the list itself); the change of a
-// shared list is written into the trace. Null: not known.
+// For a method that changes the list by its arguments: the shadows of the elements, to be changed likewise.
+// For a shared list the call is also emitted as an effect. Null: not known.
 std::vector<Shadow>* changed(CallContext& ctx, const char* method) {
   RecordContext& rec = ctx.rec;
   std::vector<Shadow>* parts = listParts(rec, ctx.shadows[0], ctx.args[0]);
@@ -68,7 +68,7 @@ Flow extendModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// An integer argument, pinned.
+// An integer argument, which is pinned.
 bool indexOf(CallContext& ctx, size_t argument, Py_ssize_t& index) {
   Shadow shadow = ctx.shadows[argument];
   if (!PyLong_CheckExact(ctx.args[argument]) || !ctx.rec.guards.pin(shadow, ctx.args[argument])) return false;
@@ -87,7 +87,7 @@ Flow popModel(CallContext& ctx, Shadow& result) {
   }
   auto n = static_cast<Py_ssize_t>(parts->size());
   if (at < 0) at += n;
-  if (at < 0 || at >= n) return nothing(ctx, result);  // raises
+  if (at < 0 || at >= n) return nothing(ctx, result);  // the run raises IndexError
   if (changed(ctx, "pop") == nullptr) return unknown(ctx, result);
   result = (*parts)[at];
   parts->erase(parts->begin() + at);
@@ -119,7 +119,7 @@ Flow clearModel(CallContext& ctx, Shadow& result) {
   return nothing(ctx, result);
 }
 
-// All elements are values that compare the same in every run. They are pinned.
+// Pins all elements. False: some could compare differently in another run.
 bool pinElements(CallContext& ctx, std::vector<Shadow>& parts) {
   PyObject* list = ctx.args[0];
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -146,7 +146,7 @@ Flow removeModel(CallContext& ctx, Shadow& result) {
     return nothing(ctx, result);
   }
   PyErr_Clear();
-  return nothing(ctx, result);  // raises
+  return nothing(ctx, result);  // the run raises ValueError
 }
 
 Flow sortModel(CallContext& ctx, Shadow& result) {
@@ -158,7 +158,7 @@ Flow sortModel(CallContext& ctx, Shadow& result) {
   pyapi::Ref<> list = pyapi::newRef(ctx.args[0]);
   pyapi::Ref<> copy = pyapi::steal(PySequence_Tuple(list.get()));
   Flow flow = nothing(ctx, result);
-  if (flow != Flow::kNext) {  // elements that do not compare: the list may be half sorted
+  if (flow != Flow::kNext) {  // elements that can't be compared: the list may be half sorted
     ctx.rec.abort(diag::Code::KTG0303, {"list.sort", "it raised"});
     return flow;
   }
