@@ -21,14 +21,14 @@ constexpr uint32_t maskOf(std::initializer_list<VirtualKind> kinds) {
   for (const VirtualKind kind : kinds) mask |= 1u << static_cast<uint32_t>(kind);
   return mask;
 }
-constexpr uint32_t kKinds =
+constexpr uint32_t kSimpleKinds =
     maskOf({VirtualKind::kTuple, VirtualKind::kList, VirtualKind::kDict, VirtualKind::kCell,
             VirtualKind::kFunction, VirtualKind::kMethod, VirtualKind::kIterator, VirtualKind::kDictView,
             VirtualKind::kSlice, VirtualKind::kZip, VirtualKind::kEnumerate, VirtualKind::kMap,
             VirtualKind::kRange, VirtualKind::kDeque});
 
 // These kinds hold more: an exception the frames that it has passed, a generator its own frame.
-constexpr uint32_t kMore = maskOf(
+constexpr uint32_t kComplexKinds = maskOf(
     {VirtualKind::kInstance, VirtualKind::kException, VirtualKind::kTraceback, VirtualKind::kGenerator});
 
 // How many references `holder` has to `part`.
@@ -66,7 +66,7 @@ bool hasFinalizer(PyObject* object) {
 }
 
 bool mayBeDropped(const Virtual& v) {
-  return (kKinds >> static_cast<uint32_t>(v.kind) & 1) != 0 && v.object && !v.shared;
+  return (kSimpleKinds >> static_cast<uint32_t>(v.kind) & 1) != 0 && v.object && !v.shared;
 }
 
 }  // namespace
@@ -106,7 +106,8 @@ void DeadObjects::sweep() {
 void DeadObjects::sweepInstances() {
   const auto mayGo = [this](uint32_t id) {
     const Virtual& v = virtuals_.at(id);
-    return v.object && !v.shared && ((kKinds | kMore) >> static_cast<uint32_t>(v.kind) & 1) != 0;
+    return v.object && !v.shared &&
+           ((kSimpleKinds | kComplexKinds) >> static_cast<uint32_t>(v.kind) & 1) != 0;
   };
   for (size_t i = live_.size(); i-- > 0;) {
     Virtual& v = virtuals_.at(live_[i]);

@@ -23,7 +23,7 @@ constexpr int64_t kContextOutside = 1;
 bool isNothing(PyObject* object) { return object == nullptr || object == Py_None; }
 
 // True if the exception can be rebuilt from what the trace knows, wherever it is needed.
-bool isOurs(RecordContext& rec, Shadow shadow) {
+bool isUnbuilt(RecordContext& rec, Shadow shadow) {
   return shadow.isVirtual() && rec.objects.virtualOf(shadow).value == ir::kNone;
 }
 
@@ -208,7 +208,7 @@ ShadowFrame* handlingFrame(RecordContext& rec) {
 
 void noteRaised(RecordContext& rec, PyObject* exception, bool byStep) {
   auto known = PyExceptionInstance_Check(exception) ? rec.objects.knownObject(exception) : std::nullopt;
-  if (!known || isOurs(rec, *known)) return;
+  if (!known || isUnbuilt(rec, *known)) return;
   std::vector<Raised>& all = rec.exceptions.raised();
   std::erase_if(all, [&](const Raised& r) { return r.exception.get() == exception; });
   const pyapi::ExceptionParts parts = pyapi::partsOf(exception);
@@ -217,7 +217,7 @@ void noteRaised(RecordContext& rec, PyObject* exception, bool byStep) {
 }
 
 void noteCaught(RecordContext& rec, Shadow shadow, PyObject* exception) {
-  if (isOurs(rec, shadow)) {
+  if (isUnbuilt(rec, shadow)) {
     const bool outside = pyapi::partsOf(exception).context == nullptr &&
                          rec.exceptions.handledOutside() == nullptr && handlingFrame(rec) == nullptr;
     if (outside) rec.objects.virtualOf(shadow).index = kContextOutside;
@@ -292,7 +292,7 @@ Shadow tracebackShadow(RecordContext& rec, PyObject* traceback) {
 Shadow tracebackOf(RecordContext& rec, Shadow shadow, PyObject* exception, PyObject* traceback) {
   if (isNothing(traceback)) return Shadow::constant();
   if (auto known = rec.objects.knownObject(traceback)) return *known;
-  if (isOurs(rec, shadow)) return tracebackShadow(rec, traceback);
+  if (isUnbuilt(rec, shadow)) return tracebackShadow(rec, traceback);
   static constinit pyapi::Lazy<PyObject*> getattrSlot;
   PyObject* getattr = getattrSlot.get([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"); });
   static PyObject* name = PyUnicode_InternFromString("__traceback__");

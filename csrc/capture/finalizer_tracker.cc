@@ -48,7 +48,7 @@ bool frameHolds(const ShadowFrame& frame, PyObject* object) {
 }
 
 // A suspended generator of the trace whose frame nobody outside the trace can reach.
-bool waits(const Virtual& v) {
+bool isSuspended(const Virtual& v) {
   return v.kind == VirtualKind::kGenerator && v.frame != nullptr && v.object && v.value == ir::kNone;
 }
 
@@ -79,7 +79,7 @@ bool FinalizerTracker::hasEnded(const Tracked& tracked) const {
 void FinalizerTracker::closeDroppedGenerators() {
   for (size_t i = around_.virtuals.size(); i-- > 0;) {
     Virtual& v = around_.virtuals.at(static_cast<uint32_t>(i));
-    if (!waits(v) || Py_REFCNT(v.object.get()) > 1 ||
+    if (!isSuspended(v) || Py_REFCNT(v.object.get()) > 1 ||
         !pyapi::closesQuietly(pyapi::asGenerator(v.object.get())))
       continue;
     const bool holdsOne =
@@ -100,7 +100,7 @@ bool FinalizerTracker::isHeld(PyObject* object) const {
     if (frameHolds(*frame, object)) return true;
   }
   return std::ranges::any_of(around_.virtuals.all(), [&](const auto& v) {
-    if (!waits(*v) || !generatorHolds(*v, object)) return false;
+    if (!isSuspended(*v) || !generatorHolds(*v, object)) return false;
     return std::ranges::none_of(tracked_, [&](const Tracked& other) {
       return other.object != object && generatorHolds(*v, other.object);
     });

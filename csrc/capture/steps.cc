@@ -334,7 +334,7 @@ Flow Steps::quietCall(CallContext& ctx) {
 }
 
 // True for a deque that has escaped. The trace no longer follows its items.
-bool isKeptDeque(const Virtual& v) {
+bool isEscapedDeque(const Virtual& v) {
   return v.kind == VirtualKind::kOpaque && v.object && pyapi::isA(v.object.get(), pyapi::Known::kDeque);
 }
 
@@ -358,7 +358,7 @@ void Steps::forgetEscaped(CallContext& ctx) {
     }
     bool mutableKind = v->kind == VirtualKind::kList || v->kind == VirtualKind::kDict ||
                        v->kind == VirtualKind::kSet || v->kind == VirtualKind::kInstance ||
-                       v->kind == VirtualKind::kCell || isKeptDeque(*v);
+                       v->kind == VirtualKind::kCell || isEscapedDeque(*v);
     const bool attributed = v->kind == VirtualKind::kFunction || v->kind == VirtualKind::kClass;
     if (v->value != ir::kNone && attributed) v->exposed = true;
     if (v->value == ir::kNone || !mutableKind) continue;

@@ -99,7 +99,7 @@ std::optional<Flow> objectStep(CallContext& ctx, Shadow& result) {
 namespace {
 
 // True if the result depends on more than the logged operators and the arguments.
-bool decidesItself(const CallContext& ctx, const torchapi::DrainResult& drained) {
+bool hasHiddenInputs(const CallContext& ctx, const torchapi::DrainResult& drained) {
   const bool python = PyFunction_Check(ctx.callable);
   // Python code may have decided on sizes that no guard covers, before it called the second operator.
   if (python && drained.dynamic && drained.count > 1) return true;
@@ -110,7 +110,7 @@ bool decidesItself(const CallContext& ctx, const torchapi::DrainResult& drained)
 
 // True for wrappers of a transform, which it hands out without an operator. They are known by the tensors
 // inside.
-bool isOfTransform(PyObject* object) {
+bool isTransformWrapper(PyObject* object) {
   if (!PyTuple_Check(object)) return torchapi::isWrapper(object);
   bool wrappers = torchapi::transformsActive();
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
@@ -203,9 +203,9 @@ Flow TorchSteps::torchStep(CallContext& ctx, Shadow& result) {
     checkDrained(rec_, drained, snap);
     if (drained.status == torchapi::DrainResult::kOk) {
       std::optional<Shadow> shadow;
-      if (!decidesItself(ctx, drained))
+      if (!hasHiddenInputs(ctx, drained))
         shadow = ctx.pushes ? adoptResult(object, drained) : Shadow::constant();
-      if (shadow && drained.count == 0 && !ctx.metaPure && !shadow->isValue() && !isOfTransform(object))
+      if (shadow && drained.count == 0 && !ctx.metaPure && !shadow->isValue() && !isTransformWrapper(object))
         shadow = std::nullopt;
       if (shadow && scalarsExplained(object, drained)) {
         result = *shadow;

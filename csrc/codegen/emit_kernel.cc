@@ -62,7 +62,7 @@ class Emitter {
       emitRow(begin_, end_);
     } else {
       walkRows(begin_, end_, [this](Value* row, const std::vector<Value*>& at) -> Value* {
-        if (!turned_.empty()) {
+        if (!transposedBlocks_.empty()) {
           return emitTransposed(at, b_.CreateSub(end_, row));
         }
         if (kernel_.columns) {
@@ -141,7 +141,7 @@ class Emitter {
         llvm::AllocaInst* room =
             b_.CreateAlloca(b_.getFloatTy(), integer(target_.transposeRows * target_.transposeColumns));
         room->setAlignment(llvm::Align(64));
-        turned_.emplace_back(a, room);
+        transposedBlocks_.emplace_back(a, room);
       }
     }
     for (size_t op = 0; op < kernel_.ops.size(); ++op) {
@@ -306,7 +306,7 @@ class Emitter {
     loop(integer(0), inner_, target_.transposeColumns, [&](Value* from) {
       Value* to = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
                                            b_.CreateAdd(from, integer(target_.transposeColumns)), inner_);
-      for (const auto& [access, room] : turned_) {
+      for (const auto& [access, room] : transposedBlocks_) {
         emitTranspose(b_, function_, target_, {block[access], innerStride_[access], room}, from, to, count);
       }
       loop(integer(0), count, 1, [&](Value* r) {
@@ -314,7 +314,7 @@ class Emitter {
         place.back() = b_.CreateAdd(place.back(), r);
         setRow(place);
         Value* shift = b_.CreateSub(b_.CreateMul(r, integer(target_.transposeColumns)), from);
-        for (const auto& [access, room] : turned_) {
+        for (const auto& [access, room] : transposedBlocks_) {
           row_[access] = b_.CreateGEP(b_.getFloatTy(), room, shift);
         }
         emitRow(from, to);
@@ -758,10 +758,11 @@ class Emitter {
   std::vector<Value*> base_;  // by access: its memory
   std::vector<std::vector<Value*>> outerStrides_;
   std::vector<Value*> innerStride_;
-  std::map<uint32_t, Value*> kept_;                  // by op: the row's values
-  std::vector<std::pair<uint32_t, Value*>> turned_;  // accesses, and the memory of their transposed blocks
-  std::vector<Value*> row_;                          // by access: the current row
-  std::vector<Value*> uniform_;                      // by op: scalars of the current row
+  std::map<uint32_t, Value*> kept_;  // by op: the row's values
+  std::vector<std::pair<uint32_t, Value*>>
+      transposedBlocks_;         // accesses, and the memory of their transposed blocks
+  std::vector<Value*> row_;      // by access: the current row
+  std::vector<Value*> uniform_;  // by op: scalars of the current row
   std::map<uint32_t, Accumulator> accumulators_;
   std::map<uint32_t, std::vector<std::pair<Value*, Value*>>> bounds_;  // by op: bounds of its parts
   std::map<uint32_t, std::pair<Value*, Value*>> taken_;                // by op: step and count of its lookup

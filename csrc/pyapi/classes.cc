@@ -21,11 +21,11 @@ PyObject* ofObject() { return _PyType_Lookup(&PyBaseObject_Type, hookName()); }
 // up behind the new class in its MRO. So the class is made with a metaclass of ours, which puts a shield
 // class there whose method does nothing. Both are removed before anybody sees the class.
 
-PyObject* answer(PyObject*, PyObject*, PyObject*) { Py_RETURN_NONE; }
+PyObject* returnNone(PyObject*, PyObject*, PyObject*) { Py_RETURN_NONE; }
 
 PyObject* shield() {
   static PyMethodDef methods[] = {
-      {"__init_subclass__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(answer)),
+      {"__init_subclass__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(returnNone)),
        METH_CLASS | METH_VARARGS | METH_KEYWORDS, nullptr},
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {{Py_tp_methods, methods}, {0, nullptr}};
@@ -95,10 +95,10 @@ PyObject* subclassHook(PyTypeObject* type) {
 }
 
 Ref<> newClass(PyObject* name, PyObject* bases, PyObject* space) {
-  bool told = false;
+  bool basesHaveHook = false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(bases, i));
-    told = told || _PyType_Lookup(base, hookName()) != ofObject();
+    basesHaveHook = basesHaveHook || _PyType_Lookup(base, hookName()) != ofObject();
   }
   // A value with a `__set_name__` is set after the class is made; None keeps its place in the namespace until
   // then.
@@ -117,10 +117,10 @@ Ref<> newClass(PyObject* name, PyObject* bases, PyObject* space) {
   }
   Ref<> args = steal(PyTuple_Pack(3, name, bases, quiet ? quiet.get() : space));
   if (!args) return {};
-  PyTypeObject* meta = told ? shieldedMeta() : &PyType_Type;
+  PyTypeObject* meta = basesHaveHook ? shieldedMeta() : &PyType_Type;
   if (meta == nullptr) return {};
   Ref<> cls = steal(PyType_Type.tp_new(meta, args.get(), nullptr));
-  if (!cls || (told && !unshield(cls.get(), bases))) return {};
+  if (!cls || (basesHaveHook && !unshield(cls.get(), bases))) return {};
   for (const auto& [hooked, real] : later) {
     if (PyObject_SetAttr(cls.get(), hooked, real) < 0) return {};
   }

@@ -75,10 +75,10 @@ bool isOrdinaryException(const _PyInterpreterFrame* frame, PyObject* name) {
 
 // The unit at which the handler at `unit` raises GeneratorExit again without running any other code; -1: it
 // may run some.
-int32_t whereItReraises(const _PyInterpreterFrame* frame, const uint8_t* bytes, int32_t unit) {
+int32_t reraiseUnit(const _PyInterpreterFrame* frame, const uint8_t* bytes, int32_t unit) {
   const PyCodeObject* code = codeOf(frame);
   const int32_t count = codeUnitCount(code);
-  bool asked = false;  // a match was asked for, with a type that is not GeneratorExit's
+  bool matchAsked = false;  // a match was asked for, with a type that is not GeneratorExit's
   while (unit < count) {
     const Decoded in = decode(bytes, unit);
     unit = in.next;
@@ -92,13 +92,13 @@ int32_t whereItReraises(const _PyInterpreterFrame* frame, const uint8_t* bytes, 
         }
         break;
       case op::CHECK_EXC_MATCH:
-        asked = true;
+        matchAsked = true;
         break;
       case op::POP_JUMP_IF_FALSE:
-        if (!asked) {
+        if (!matchAsked) {
           return -1;
         }
-        asked = false;
+        matchAsked = false;
         unit = in.target;
         break;
       case op::COPY:  // each handler ends with COPY, POP_EXCEPT, RERAISE
@@ -126,7 +126,7 @@ bool closesQuietly(PyGenObject* generator) {
     if (handler.target < 0) {
       break;
     }
-    unit = whereItReraises(frame, reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(bytes.get())), handler.target);
+    unit = reraiseUnit(frame, reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(bytes.get())), handler.target);
     quiet = unit >= 0;
   }
   PyErr_Clear();

@@ -28,7 +28,7 @@ class Collector {
     while (!waiting_.empty()) {
       PyObject* object = waiting_.back();
       waiting_.pop_back();
-      look(object);
+      collectFrom(object);
     }
     return std::move(codes_);
   }
@@ -50,8 +50,8 @@ class Collector {
     }
   }
 
-  void look(PyObject* object) {
-    if (PyFunction_Check(object)) return lookAtFunction(reinterpret_cast<PyFunctionObject*>(object));
+  void collectFrom(PyObject* object) {
+    if (PyFunction_Check(object)) return collectFromFunction(reinterpret_cast<PyFunctionObject*>(object));
     if (PyMethod_Check(object)) return visit(PyMethod_GET_FUNCTION(object));
     if (PyType_Check(object)) {
       PyObject *key, *value;
@@ -76,7 +76,7 @@ class Collector {
     visit(part.get());
   }
 
-  void lookAtFunction(PyFunctionObject* function) {
+  void collectFromFunction(PyFunctionObject* function) {
     if (function->func_globals == globals_) add(function->func_code);
     static PyObject* wrapped = PyUnicode_InternFromString("__wrapped__");
     if (function->func_dict != nullptr) visit(PyDict_GetItemWithError(function->func_dict, wrapped));
@@ -110,7 +110,7 @@ std::string textOf(PyObject* object) {
 
 // True if a module of a subclass has taken the place of the module with these globals. It holds the old
 // module, or its class, or a base, has functions with these globals.
-bool standsFor(PyObject* module, PyObject* globals) {
+bool replacesModule(PyObject* module, PyObject* globals) {
   if (Py_TYPE(module) == &PyModule_Type) return false;
   PyObject *key, *value;
   Py_ssize_t at = 0;
@@ -136,7 +136,7 @@ bool areImported(PyObject* globals) {
                          : nullptr;
   PyErr_Clear();
   return module != nullptr && PyModule_Check(module) &&
-         (PyModule_GetDict(module) == globals || standsFor(module, globals));
+         (PyModule_GetDict(module) == globals || replacesModule(module, globals));
 }
 
 Ref<> specPart(PyObject* globals, const char* name) {

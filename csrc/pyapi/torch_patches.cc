@@ -53,8 +53,8 @@ struct Replaced {
 };
 
 constexpr Known kModules[] = {Known::kNnFunctional, Known::kTorchFunctional, Known::kJitInternal};
-constexpr Known kOfC[] = {Known::kTorchNn,      Known::kTorchFft,    Known::kTorchLinalg,
-                          Known::kTorchSpecial, Known::kTorchNested, Known::kTorchSparse};
+constexpr Known kModulesInC[] = {Known::kTorchNn,      Known::kTorchFft,    Known::kTorchLinalg,
+                                 Known::kTorchSpecial, Known::kTorchNested, Known::kTorchSparse};
 
 void addNames(PyObject* code, Names& names) {
   auto* c = reinterpret_cast<PyCodeObject*>(code);
@@ -89,7 +89,7 @@ class Watch {
         if (names.contains(textOf(name))) add(value);
       }
     }
-    for (const Known module : kOfC) {
+    for (const Known module : kModulesInC) {
       if (known(module) != nullptr) dicts.push_back(PyModule_GetDict(known(module)));
     }
     for (PyObject* dict : dicts) addModule(dict, names);

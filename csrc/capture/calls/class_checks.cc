@@ -18,7 +18,7 @@ namespace {
 using pyapi::Known;
 
 // Who decides about a class.
-enum class Answer : uint8_t {
+enum class Decider : uint8_t {
   kMro,       // the MRO of the class that is asked about
   kAbc,       // ABCMeta, which caches its answers
   kAlias,     // an alias of typing, which asks the class behind it
@@ -27,21 +27,21 @@ enum class Answer : uint8_t {
   kAnyone,    // code that may look at anything
 };
 
-Answer answererOf(PyObject* cls, bool instances) {
+Decider deciderOf(PyObject* cls, bool instances) {
   PyObject* hook = pythonMethod(cls, instances ? "__instancecheck__" : "__subclasscheck__");
-  if (hook == nullptr) return PyType_Check(cls) ? Answer::kMro : Answer::kAnyone;
+  if (hook == nullptr) return PyType_Check(cls) ? Decider::kMro : Decider::kAnyone;
   const auto isOneOf = [hook](std::initializer_list<Known> rows) {
     return std::ranges::any_of(rows, [hook](Known row) { return pyapi::isKnown(hook, row); });
   };
-  if (isOneOf({Known::kAbcInstanceCheck, Known::kAbcSubclassCheck})) return Answer::kAbc;
+  if (isOneOf({Known::kAbcInstanceCheck, Known::kAbcSubclassCheck})) return Decider::kAbc;
   if (isOneOf({Known::kAliasInstanceCheck, Known::kAliasSubclassCheck, Known::kSpecialAliasSubclassCheck,
                Known::kUnionAliasInstanceCheck, Known::kUnionAliasSubclassCheck}))
-    return Answer::kAlias;
-  if (pyapi::isKnown(hook, Known::kProtocolInstanceCheck)) return Answer::kProtocol;
+    return Decider::kAlias;
+  if (pyapi::isKnown(hook, Known::kProtocolInstanceCheck)) return Decider::kProtocol;
   const bool torch =
       PyFunction_Check(hook) && pyapi::isTorchCode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(hook)),
                                                    PyFunction_GET_GLOBALS(hook));
-  return torch ? Answer::kTorch : Answer::kAnyone;
+  return torch ? Decider::kTorch : Decider::kAnyone;
 }
 
 // Collects the classes of a check. Tuples and unions may hold other ones.
@@ -59,7 +59,7 @@ void addClasses(PyObject* classes, std::vector<PyObject*>& all) {
 }
 
 // True if the object may answer `__class__` with another class than its type.
-bool saysItsClass(PyObject* object) {
+bool mayOverrideClass(PyObject* object) {
   static PyObject* name = PyUnicode_InternFromString("__class__");
   return pythonMethod(object, "__getattribute__") != nullptr ||
          pyapi::lookUpInType(Py_TYPE(object), name) != pyapi::lookUpInType(&PyBaseObject_Type, name);
@@ -89,12 +89,12 @@ bool guardAnswer(RecordContext& rec, PyTypeObject* type, PyObject* classes, bool
   bool mro = false, abc = false;
   for (PyObject* cls : all) {
     if (instances && reinterpret_cast<PyObject*>(type) == cls) break;  // no class is asked
-    const Answer answer = answererOf(cls, instances);
-    if (answer == Answer::kAnyone || (answer == Answer::kProtocol && !asksClassOnly(rec, type, cls)))
+    const Decider answer = deciderOf(cls, instances);
+    if (answer == Decider::kAnyone || (answer == Decider::kProtocol && !asksClassOnly(rec, type, cls)))
       return false;
-    if (answer == Answer::kProtocol) rec.guards.guardTypeVersion(reinterpret_cast<PyTypeObject*>(cls));
-    mro = mro || answer == Answer::kMro || answer == Answer::kAlias || answer == Answer::kProtocol;
-    abc = abc || answer == Answer::kAbc || answer == Answer::kAlias || answer == Answer::kProtocol;
+    if (answer == Decider::kProtocol) rec.guards.guardTypeVersion(reinterpret_cast<PyTypeObject*>(cls));
+    mro = mro || answer == Decider::kMro || answer == Decider::kAlias || answer == Decider::kProtocol;
+    abc = abc || answer == Decider::kAbc || answer == Decider::kAlias || answer == Decider::kProtocol;
   }
   if (mro) rec.guards.guardTypeVersion(type);
   if (abc) pyapi::watchAbcs();
@@ -113,7 +113,7 @@ Flow isinstanceModel(CallContext& ctx, Shadow& result) {
   if (!pinClasses(ctx.rec, classes, ctx.args[1])) return run(ctx);
   if (ctx.shadows[0].isSource()) ctx.rec.guards.guardType(ctx.shadows[0], object);
   const bool same = reinterpret_cast<PyObject*>(Py_TYPE(object)) == ctx.args[1];
-  if (!same && (saysItsClass(object) || !guardAnswer(ctx.rec, Py_TYPE(object), ctx.args[1], true)))
+  if (!same && (mayOverrideClass(object) || !guardAnswer(ctx.rec, Py_TYPE(object), ctx.args[1], true)))
     return opaqueModel(ctx, result);
   return constantAnswer(ctx, result);
 }

@@ -21,7 +21,7 @@ namespace kintsugi::capture {
 namespace {
 
 // A class statement under way.
-struct Making {
+struct ClassStatement {
   CallContext& ctx;
   pyapi::Ref<> name;
   pyapi::Ref<> bases;
@@ -69,7 +69,7 @@ Flow raised(CallContext& ctx) {
 }
 
 // Runs the body, in a frame whose locals are the namespace. False: it has raised.
-bool runBody(Making& made) {
+bool runBody(ClassStatement& made) {
   RecordContext& rec = made.ctx.rec;
   PyObject* function = made.ctx.args[0];
   made.space = pyapi::steal(PyDict_New());
@@ -98,7 +98,7 @@ bool runBody(Making& made) {
 
 // Functions and other descriptors in the namespace have to be constants or objects of the trace, since
 // look-up hands them out unguarded. False: one is known only at run time.
-bool pinFunctions(Making& made) {
+bool pinFunctions(ClassStatement& made) {
   RecordContext& rec = made.ctx.rec;
   PyObject *key, *value;
   Py_ssize_t at = 0;
@@ -114,7 +114,7 @@ bool pinFunctions(Making& made) {
 }
 
 // Makes the class a virtual object. Its shadows are those of the namespace.
-Shadow describeClass(Making& made, PyObject* cls) {
+Shadow describeClass(ClassStatement& made, PyObject* cls) {
   RecordContext& rec = made.ctx.rec;
   const Shadow shadow = rec.objects.newVirtual(VirtualKind::kClass, cls);
   Virtual& v = rec.objects.virtualOf(shadow);
@@ -156,7 +156,7 @@ pyapi::Ref<> callHook(RecordContext& rec, PyObject* function, const std::vector<
 }
 
 // Raises RuntimeError("Error calling __set_name__ ..."), with the pending exception as its cause.
-void raiseForName(PyObject* value, PyObject* key, PyObject* cls) {
+void raiseSetNameError(PyObject* value, PyObject* key, PyObject* cls) {
   PyObject *type, *error, *traceback;
   PyErr_Fetch(&type, &error, &traceback);
   PyErr_NormalizeException(&type, &error, &traceback);
@@ -174,7 +174,7 @@ void raiseForName(PyObject* value, PyObject* key, PyObject* cls) {
 }
 
 // Calls `__set_name__` of the values in the namespace. False: an exception.
-bool nameValues(Making& made, PyObject* cls, Shadow shadow) {
+bool callSetName(ClassStatement& made, PyObject* cls, Shadow shadow) {
   RecordContext& rec = made.ctx.rec;
   pyapi::Ref<> items = pyapi::steal(PyDict_Items(made.space.get()));
   for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items.get()); ++i) {
@@ -187,7 +187,7 @@ bool nameValues(Making& made, PyObject* cls, Shadow shadow) {
         callHook(rec, hook, {value, cls, key},
                  {known.value_or(Shadow::constant()), shadow, Shadow::constant()}, 3, nullptr);
     if (!done) {
-      raiseForName(value, key, cls);
+      raiseSetNameError(value, key, cls);
       return false;
     }
   }
@@ -195,7 +195,7 @@ bool nameValues(Making& made, PyObject* cls, Shadow shadow) {
 }
 
 // Calls `__init_subclass__` of the bases with the keywords of the class statement. False: an exception.
-bool tellBases(Making& made, PyObject* cls, Shadow shadow) {
+bool callInitSubclass(ClassStatement& made, PyObject* cls, Shadow shadow) {
   CallContext& ctx = made.ctx;
   PyObject* hook = pyapi::subclassHook(reinterpret_cast<PyTypeObject*>(cls));
   const bool keywords = ctx.total() > made.firstKeyword;
@@ -219,7 +219,7 @@ bool tellBases(Making& made, PyObject* cls, Shadow shadow) {
   return bound && pyapi::steal(PyObject_Vectorcall(bound.get(), args.data() + 1, 0, names));
 }
 
-Flow finishClass(Making& made, Shadow& result) {
+Flow finishClass(ClassStatement& made, Shadow& result) {
   CallContext& ctx = made.ctx;
   pyapi::Ref<> cls = pyapi::newClass(made.name.get(), made.bases.get(), made.space.get());
   if (!cls) return raised(ctx);
@@ -236,7 +236,7 @@ Flow finishClass(Making& made, Shadow& result) {
     }
     shadow = describeClass(made, cls.get());
   }
-  if (!nameValues(made, cls.get(), shadow) || !tellBases(made, cls.get(), shadow)) return raised(ctx);
+  if (!callSetName(made, cls.get(), shadow) || !callInitSubclass(made, cls.get(), shadow)) return raised(ctx);
   result = shadow;
   return ctx.rec.steps.replaceCall(ctx, std::move(cls));
 }
@@ -252,7 +252,7 @@ Flow buildClassModel(CallContext& ctx, Shadow& result) {
   const auto given = ctx.shadows.slice(2, ctx.positional);
   std::vector<Shadow> bases(given.begin(), given.end());
   if (!pinBases(rec, ctx.args.begin() + 2, bases)) return rec.live() ? opaqueModel(ctx, result) : run(ctx);
-  Making made{ctx};
+  ClassStatement made{ctx};
   made.name = pyapi::newRef(ctx.args[1]);
   made.bases = pyapi::steal(PyTuple_New(static_cast<Py_ssize_t>(bases.size())));
   for (size_t i = 0; made.bases && i < bases.size(); ++i)
@@ -375,7 +375,7 @@ Flow newTypeModel(CallContext& ctx, Shadow& result) {
   const bool known =
       values && rec.guards.pin(name, ctx.args[0]) && pinBases(rec, pyapi::tupleItems(ctx.args[1]), *bases);
   if (!known) return rec.live() ? opaqueModel(ctx, result) : run(ctx);
-  Making made{ctx};
+  ClassStatement made{ctx};
   made.name = pyapi::newRef(ctx.args[0]);
   made.bases = pyapi::newRef(ctx.args[1]);
   made.baseShadows = std::move(*bases);

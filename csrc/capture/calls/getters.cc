@@ -90,7 +90,7 @@ Flow comparingModel(CallContext& ctx, Shadow& result) {
 
 // Reads the arguments that an older getter was made with. `__reduce__` gives (type, arguments), or (partial,
 // arguments) if there are keywords.
-bool readOld(RecordContext& rec, PyObject* getter, GetterCall& call) {
+bool readFromReduce(RecordContext& rec, PyObject* getter, GetterCall& call) {
   pyapi::Ref<> reduced = pyapi::steal(PyObject_CallMethod(getter, "__reduce__", nullptr));
   if (!reduced || !PyTuple_Check(reduced.get()) || PyTuple_GET_SIZE(reduced.get()) != 2) {
     PyErr_Clear();
@@ -123,7 +123,7 @@ bool readOld(RecordContext& rec, PyObject* getter, GetterCall& call) {
   return rec.live();
 }
 
-void readNew(RecordContext& rec, Virtual& v, GetterCall& call) {
+void readFromShadows(RecordContext& rec, Virtual& v, GetterCall& call) {
   for (size_t i = 0; i < v.parts.size(); ++i) {
     call.args.push_back(v.partObjects[i].clone());
     call.shadows.push_back(v.parts[i]);
@@ -158,9 +158,9 @@ std::optional<GetterCall> getterCall(RecordContext& rec, Shadow shadow, PyObject
   if (shadow.isVirtual()) {
     Virtual& v = rec.objects.virtualOf(shadow);
     if (v.kind != VirtualKind::kPartial) return std::nullopt;
-    readNew(rec, v, call);
+    readFromShadows(rec, v, call);
   } else if (rec.guards.comesFromStep(shadow) || !rec.guards.pin(shadow, getter) ||
-             !readOld(rec, getter, call)) {
+             !readFromReduce(rec, getter, call)) {
     return std::nullopt;
   }
   // A functools.partial(function, *args, **keywords) takes the getter's place on the value stack.

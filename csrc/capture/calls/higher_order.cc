@@ -17,11 +17,11 @@ namespace {
 using pyapi::CodeFamily;
 
 // For each operator, the function that torch hands to its compiler, and the polyfill.
-struct Handed {
+struct CompiledOperator {
   CodeFamily code;
   const char* polyfill;
 };
-constexpr Handed kHanded[] = {
+constexpr CompiledOperator kCompiledOperators[] = {
     {CodeFamily::kCondCall, "cond"},
     {CodeFamily::kWhileLoopCall, "while_loop"},
     {CodeFamily::kMapCall, "map_"},
@@ -40,7 +40,7 @@ Flow compileModel(CallContext& ctx, Shadow& result) {
   PyObject* function = ctx.positional >= 2 && ctx.shadows[0].isVirtual() ? ctx.args[0] : nullptr;
   if (function == nullptr || !PyFunction_Check(function)) return inlineFunction(ctx, result);
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  for (const Handed& row : kHanded) {
+  for (const CompiledOperator& row : kCompiledOperators) {
     if (!pyapi::isKnownCode(code, row.code)) continue;
     if (!pyapi::isPolyfill(ctx.frame.code)) {
       if (auto flow = enterPolyfill(ctx, row.polyfill, result)) return *flow;
@@ -55,7 +55,7 @@ bool isFlexCode(const CallContext& ctx) {
   return pyapi::isKnownCode(ctx.frame.code, CodeFamily::kFlexAttention);
 }
 
-Flow surroundingsModel(CallContext& ctx, Shadow& result) {
+Flow compilerContextModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() == 0 && isFlexCode(ctx)) {
     if (auto flow = enterPolyfill(ctx, "no_surroundings", result)) return *flow;
   }
@@ -112,7 +112,7 @@ Flow applyModel(CallContext& ctx, Shadow& result) {
 constexpr ModelRow kRows[] = {
     {"torch._C._FunctionBase.apply", applyModel},
     {"torch._higher_order_ops.utils._hop_compile_and_call", compileModel, kWritesProcess},
-    {"torch._higher_order_ops.utils.setup_compilation_env", surroundingsModel, kWritesProcess},
+    {"torch._higher_order_ops.utils.setup_compilation_env", compilerContextModel, kWritesProcess},
     {"torch.compile", torchCompileModel, kWritesProcess},
     {"torch.utils.checkpoint.checkpoint", checkpointModel, kWritesProcess},
 };

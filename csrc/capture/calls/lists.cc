@@ -13,7 +13,7 @@ namespace {
 
 // For a method that changes the list by its arguments: the shadows of the elements, to be changed likewise.
 // For a shared list the call is also emitted as an effect. Null: not known.
-std::vector<Shadow>* changed(CallContext& ctx, const char* method) {
+std::vector<Shadow>* elementsToChange(CallContext& ctx, const char* method) {
   RecordContext& rec = ctx.rec;
   std::vector<Shadow>* parts = listParts(rec, ctx.shadows[0], ctx.args[0]);
   if (parts == nullptr || ctx.kwnames != nullptr) return nullptr;
@@ -88,7 +88,7 @@ Flow popModel(CallContext& ctx, Shadow& result) {
   auto n = static_cast<Py_ssize_t>(parts->size());
   if (at < 0) at += n;
   if (at < 0 || at >= n) return nothing(ctx, result);  // the run raises IndexError
-  if (changed(ctx, "pop") == nullptr) return unknown(ctx, result);
+  if (elementsToChange(ctx, "pop") == nullptr) return unknown(ctx, result);
   result = (*parts)[at];
   parts->erase(parts->begin() + at);
   ctx.rec.objects.touched(ctx.shadows[0]);
@@ -98,7 +98,8 @@ Flow popModel(CallContext& ctx, Shadow& result) {
 Flow insertModel(CallContext& ctx, Shadow& result) {
   Py_ssize_t at = 0;
   if (auto flow = changeOpenList(ctx, result)) return *flow;
-  std::vector<Shadow>* parts = ctx.total() == 3 && indexOf(ctx, 1, at) ? changed(ctx, "insert") : nullptr;
+  std::vector<Shadow>* parts =
+      ctx.total() == 3 && indexOf(ctx, 1, at) ? elementsToChange(ctx, "insert") : nullptr;
   if (parts == nullptr) return unknown(ctx, result);
   auto n = static_cast<Py_ssize_t>(parts->size());
   at = std::clamp<Py_ssize_t>(at < 0 ? at + n : at, 0, n);
@@ -108,7 +109,7 @@ Flow insertModel(CallContext& ctx, Shadow& result) {
 
 Flow reverseModel(CallContext& ctx, Shadow& result) {
   if (auto flow = changeOpenList(ctx, result)) return *flow;
-  std::vector<Shadow>* parts = changed(ctx, "reverse");
+  std::vector<Shadow>* parts = elementsToChange(ctx, "reverse");
   if (parts == nullptr) return unknown(ctx, result);
   std::reverse(parts->begin(), parts->end());
   return nothing(ctx, result);
@@ -141,7 +142,7 @@ Flow removeModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < parts->size(); ++i) {
     PyObject* item = PyList_GET_ITEM(ctx.args[0], static_cast<Py_ssize_t>(i));
     if (PyObject_RichCompareBool(item, ctx.args[1], Py_EQ) != 1) continue;
-    if (changed(ctx, "remove") == nullptr) return unknown(ctx, result);
+    if (elementsToChange(ctx, "remove") == nullptr) return unknown(ctx, result);
     parts->erase(parts->begin() + static_cast<ptrdiff_t>(i));
     return nothing(ctx, result);
   }
@@ -151,7 +152,8 @@ Flow removeModel(CallContext& ctx, Shadow& result) {
 
 Flow sortModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow>* parts = listParts(ctx.rec, ctx.shadows[0], ctx.args[0]);
-  if (parts == nullptr || ctx.total() != 1 || !pinElements(ctx, *parts) || changed(ctx, "sort") == nullptr) {
+  if (parts == nullptr || ctx.total() != 1 || !pinElements(ctx, *parts) ||
+      elementsToChange(ctx, "sort") == nullptr) {
     return unknown(ctx, result);
   }
   std::vector<Shadow> before = *parts;

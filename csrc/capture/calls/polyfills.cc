@@ -182,7 +182,7 @@ Flow tensorModel(CallContext& ctx, Shadow& result) {
 bool isDeque(PyObject* type) { return pyapi::isKnown(type, pyapi::Known::kDeque); }
 
 // For `deque(x, maxlen=0)`, which only consumes an iterator.
-bool isDropped(CallContext& ctx, const CodeInfo& info, const Instr& after) {
+bool isConsumedByDeque(CallContext& ctx, const CodeInfo& info, const Instr& after) {
   const Instr* next = &after;
   while (next->op == op::KW_NAMES || next->op == op::PRECALL) next = &info.at(next->next);
   if (next->op == op::LOAD_CONST && info.at(next->next).op == op::CALL_KW) next = &info.at(next->next);
@@ -194,12 +194,12 @@ bool isDropped(CallContext& ctx, const CodeInfo& info, const Instr& after) {
 
 // Callables that take the items of an argument, so that nobody else ever sees that object. `lazy`: they take
 // an item when they are asked for one themselves. `alone`: only with a single argument.
-struct Taker {
+struct Consumer {
   const char* name;
   bool lazy = false;
   bool alone = false;
 };
-constexpr Taker kBuiltinTakers[] = {
+constexpr Consumer kBuiltinConsumers[] = {
     {"list"},
     {"tuple"},
     {"sum"},
@@ -215,16 +215,16 @@ constexpr Taker kBuiltinTakers[] = {
     {"enumerate"},
     {"zip", true},
 };
-constexpr Taker kIteratorTakers[] = {{"islice", true}, {"chain", true}, {"zip_longest", true}};
+constexpr Consumer kIteratorConsumers[] = {{"islice", true}, {"chain", true}, {"zip_longest", true}};
 
-const Taker* takerOf(PyObject* callable) {
+const Consumer* consumerOf(PyObject* callable) {
   PyObject* builtins = PyEval_GetBuiltins();
-  for (const Taker& taker : kBuiltinTakers) {
-    if (PyDict_GetItemString(builtins, taker.name) == callable) return &taker;
+  for (const Consumer& consumer : kBuiltinConsumers) {
+    if (PyDict_GetItemString(builtins, consumer.name) == callable) return &consumer;
   }
   PyObject* itertools = pyapi::loadedNamespace("itertools");
-  for (const Taker& taker : kIteratorTakers) {
-    if (itertools != nullptr && PyDict_GetItemString(itertools, taker.name) == callable) return &taker;
+  for (const Consumer& consumer : kIteratorConsumers) {
+    if (itertools != nullptr && PyDict_GetItemString(itertools, consumer.name) == callable) return &consumer;
   }
   return nullptr;
 }
@@ -266,7 +266,7 @@ bool computesAbove(const Instr& in, int& depth) {
 
 // The `replaced` topmost stack entries are about to become one object. True if the code from `next` on takes
 // its items at once.
-bool takenBy(CallContext& ctx, const CodeInfo& info, const Instr* next, int replaced) {
+bool isConsumedFrom(CallContext& ctx, const CodeInfo& info, const Instr* next, int replaced) {
   if (next->op == op::GET_ITER) return true;
   int loads = 0;
   for (; computesAbove(*next, loads); next = &info.at(next->next)) {
@@ -281,17 +281,17 @@ bool takenBy(CallContext& ctx, const CodeInfo& info, const Instr* next, int repl
   const int lower = replaced + before + 2;
   PyObject* callable = ctx.act.peek(calleeDepth(ctx.act, lower));
   if (callsMethod(ctx.act, lower)) return callable == join && next->arg == 1;
-  const Taker* taker = takerOf(callable);
-  if (taker == nullptr || (taker->alone && next->arg != 1)) return false;
-  return !taker->lazy || takenBy(ctx, info, &info.at(next->next), lower);
+  const Consumer* consumer = consumerOf(callable);
+  if (consumer == nullptr || (consumer->alone && next->arg != 1)) return false;
+  return !consumer->lazy || isConsumedFrom(ctx, info, &info.at(next->next), lower);
 }
 
 // True if the code after this call takes the items of its result, so that nobody else ever sees the object.
 bool consumedAtOnce(CallContext& ctx) {
   const CodeInfo* info = CodeInfo::of(ctx.frame.code);
   const Instr* next = &info->at(ctx.instr.next);
-  if (next->op == op::LOAD_CONST && isDropped(ctx, *info, info->at(next->next))) return true;
-  return takenBy(ctx, *info, next, static_cast<int>(ctx.popped));
+  if (next->op == op::LOAD_CONST && isConsumedByDeque(ctx, *info, info->at(next->next))) return true;
+  return isConsumedFrom(ctx, *info, next, static_cast<int>(ctx.popped));
 }
 
 // Calls the polyfill if the result is consumed at once. Otherwise the program would see an object of another

@@ -36,7 +36,7 @@ Flow stateModel(CallContext& ctx, Shadow& result) {
 
 // A Python function of torch that always gives the same answer outside of torch's own compilers, or that only
 // prepares something.
-Flow neverModel(CallContext& ctx, Shadow& result) {
+Flow fixedAnswerModel(CallContext& ctx, Shadow& result) {
   const Paused paused(ctx.rec.pauses);
   return constantModel(ctx, result);
 }
@@ -118,7 +118,7 @@ Flow unwrapModel(CallContext& ctx, Shadow& result) {
 }
 
 // True if `requires_grad_()` would change nothing, in this run and in each other one.
-bool isAsAsked(CallContext& ctx, Shadow tensor) {
+bool changesNothing(CallContext& ctx, Shadow tensor) {
   const auto named = ctx.keyword("requires_grad");
   PyObject* asked = named ? ctx.args.any(*named) : ctx.positional > 1 ? ctx.args[1] : Py_True;
   return PyBool_Check(asked) && ctx.rec.ops().level(tensor.valueId()) != torchapi::MetaLevel::kUnknown &&
@@ -138,7 +138,7 @@ Flow requiresGradModel(CallContext& ctx, Shadow& result) {
     if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   if (!ctx.rec.live()) return run(ctx);
-  if (isAsAsked(ctx, tensor)) {
+  if (changesNothing(ctx, tensor)) {
     result = tensor;
     return run(ctx);
   }
@@ -229,7 +229,7 @@ constexpr ModelRow kRows[] = {
     {"torch._C._functorch.unwrap_if_dead", unwrapModel},
     {"torch._C._is_autocast_available", constantModel, {StateWord::kBuild}},
     {"torch._C._get_tracing_state", constantModel, {StateWord::kTracing}},
-    {"torch._jit_internal.is_scripting", neverModel},
+    {"torch._jit_internal.is_scripting", fixedAnswerModel},
     {"torch._C._is_tracing", constantModel, {StateWord::kTracing}},
     {"torch._C._is_torch_function_enabled", constantModel, {StateWord::kFunctionModes}},
     {"torch._C._is_torch_function_all_disabled", constantModel, {StateWord::kFunctionModes}},
@@ -274,7 +274,7 @@ constexpr ModelRow kRows[] = {
     {"torch._tensor.Tensor.register_hook", hookModel, kWritesProcess},
     {"torch._tensor.Tensor.register_post_accumulate_grad_hook", hookModel, kWritesProcess},
     // functorch: the functions behind the public ones.
-    {"torch._functorch.vmap.lazy_load_decompositions", neverModel, kWritesProcess},
+    {"torch._functorch.vmap.lazy_load_decompositions", fixedAnswerModel, kWritesProcess},
     {"torch._functorch.eager_transforms.linearize", functorchModel},
 };
 

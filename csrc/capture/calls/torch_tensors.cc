@@ -55,7 +55,7 @@ bool isKnownTensor(CallContext& ctx) {
 
 // True for a dense tensor of torch's own class. For other tensors, a copy of a constant can't stand for the
 // call.
-bool mayStandIn(PyObject* made) {
+bool isDenseTensor(PyObject* made) {
   return torchapi::isExactTensorType(Py_TYPE(made)) && torchapi::describe(made).plain;
 }
 
@@ -70,7 +70,7 @@ Flow literalTensor(CallContext& ctx, Shadow& result) {
   result = Shadow::constant();
   if (flow != Flow::kNext || !rec.live()) return flow;
   PyObject*& made = ctx.act.peek(1);
-  if (!mayStandIn(made)) {
+  if (!isDenseTensor(made)) {
     rec.abort(diag::Code::KTG0301, {"a tensor of another kind"});
     return flow;
   }

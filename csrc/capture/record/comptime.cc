@@ -16,7 +16,7 @@ using pyapi::Ref;
 
 namespace {
 
-thread_local RecordContext* asked = nullptr;  // of the comptime call under way
+thread_local RecordContext* activeRecording = nullptr;  // of the comptime call under way
 
 // A number that differs from run to run.
 bool varies(Shadow shadow, PyObject* object) {
@@ -24,7 +24,7 @@ bool varies(Shadow shadow, PyObject* object) {
          (PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyBool_Check(object));
 }
 
-std::string whatIs(RecordContext& rec, Shadow shadow) {
+std::string describeShadow(RecordContext& rec, Shadow shadow) {
   switch (shadow.kind()) {
     case ShadowKind::kNull:
       return "unbound";
@@ -42,7 +42,7 @@ std::string whatIs(RecordContext& rec, Shadow shadow) {
 
 Ref<> pairOf(RecordContext& rec, Shadow shadow, PyObject* object) {
   return pyapi::steal(
-      Py_BuildValue("(Os)", object != nullptr ? object : Py_None, whatIs(rec, shadow).c_str()));
+      Py_BuildValue("(Os)", object != nullptr ? object : Py_None, describeShadow(rec, shadow).c_str()));
 }
 
 bool set(PyObject* dict, const char* name, const Ref<>& value) {
@@ -122,20 +122,20 @@ Flow comptimeCall(CallContext& ctx, Shadow& result) {
       return rec.breaks.raiseAssertion("kintsugi: comptime.assert_static() was given a number of the run");
   }
   Flow flow;
-  RecordContext* outer = std::exchange(asked, &rec);
+  RecordContext* outer = std::exchange(activeRecording, &rec);
   {
     const Paused paused(rec.pauses);
     flow = run(ctx);
   }
-  asked = outer;
+  activeRecording = outer;
   if (flow == Flow::kRaise && rec.live()) rec.abort(diag::Code::KTG0111, {"an exception of comptime code"});
   result = Shadow::constant();
   return flow;
 }
 
 PyObject* describeRecording() {
-  if (asked == nullptr) Py_RETURN_NONE;
-  RecordContext& rec = *asked;
+  if (activeRecording == nullptr) Py_RETURN_NONE;
+  RecordContext& rec = *activeRecording;
   Ref<> dict = pyapi::steal(PyDict_New());
   Ref<> guards = pyapi::steal(PyList_New(0));
   for (const guard::Guard& g : rec.document.guards.guards) {
