@@ -1,4 +1,4 @@
-// What the locals of a frame are to somebody who asks for `f_locals`.
+// What `frame.f_locals` is: the variables themselves, or a copy.
 #pragma once
 
 namespace kintsugi::pyapi {

@@ -1,5 +1,5 @@
-// Frames that are put on a thread's chain to be seen, and are never evaluated: warnings, logging, inspect and
-// sys._getframe() find them there.
+// Frames that are put on a thread's chain for others to see, and that are never evaluated. warnings, logging,
+// inspect and sys._getframe() find them there.
 //
 // Ownership: a frame borrows its function and code, and owns its variables; a frame object that somebody made
 // of it and kept gets references and a copy of its own when the frame goes. They count towards the recursion
