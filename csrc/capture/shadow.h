@@ -125,7 +125,7 @@ struct CallSite {
   bool again = false;            // the instruction is executed again, with the result as its operand
   std::vector<Shadow> extra;     // what the instruction pushes before the result (only nulls and values)
   ir::ReturnAction action = ir::ReturnAction::kPush;
-  Shadow replacement;  // kReplace: what is pushed instead of the result
+  Shadow replacement;  // see ir::ReturnAction
   pyapi::Ref<> replacementObject;
   ir::StateId state = ir::kNone;  // cached for `epoch`
   uint64_t epoch = 0;

@@ -25,7 +25,7 @@ inline PyObject* extendList(PyObject* list, PyObject* iterable) {
   return _PyList_Extend(reinterpret_cast<PyListObject*>(list), iterable);
 }
 
-// A new empty dict with room for this many keys, or null with an exception pending.
+// A new reference to an empty dict with room for this many keys, or null with an exception pending.
 inline PyObject* newDict(Py_ssize_t expected) { return _PyDict_NewPresized(expected); }
 // dict.update(), but a key that is there already raises KeyError with the key. 0, or -1 with an exception.
 inline int mergeUnique(PyObject* dict, PyObject* mapping) { return _PyDict_MergeEx(dict, mapping, 2); }

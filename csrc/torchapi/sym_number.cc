@@ -152,6 +152,7 @@ class TraceNode final : public c10::SymNodeImpl {
   c10::SymNode truth(bool b) {
     return c10::make_intrusive<TraceNode>(sink_, TraceNumber{ir::kNone, ir::TypeKind::kBool, b ? 1 : 0, 0});
   }
+  // A constant: pins both numbers.
   template <typename F>
   c10::SymNode arith(const c10::SymNode& o, F f) {
     TraceNode& other = of(o);
@@ -166,6 +167,7 @@ class TraceNode final : public c10::SymNodeImpl {
       return a.isFloat() || b.isFloat() ? f(a.real(), b.real()) : f(a.pinned().i, b.pinned().i);
     });
   }
+  // A bool: known if both numbers are; otherwise computed when its answer is needed.
   template <typename F>
   c10::SymNode ask(const c10::SymNode& o, F question) {
     TraceNode& other = of(o);
@@ -180,7 +182,7 @@ class TraceNode final : public c10::SymNodeImpl {
 
   NumberSink* sink_;
   TraceNumber number_;
-  std::function<bool()> question_;  // a comparison whose answer was not needed yet
+  std::function<bool()> question_;  // of a comparison (or and, or, not): computes the answer
 };
 
 using TraceNodePtr = c10::intrusive_ptr<TraceNode>;

@@ -19,7 +19,7 @@ namespace kintsugi::capture {
 struct RestoredFrame {
   ShadowFrame* frame = nullptr;
   ir::ReturnAction action = ir::ReturnAction::kPush;  // what it does with the inner frame's result
-  Shadow replacement;
+  Shadow replacement;                                 // see ir::ReturnAction
   Instr waiting;
   Activation waitingAct{};
 };
