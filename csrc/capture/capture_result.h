@@ -30,7 +30,7 @@ struct RecorderOptions {
   const OpenAttributes* openAttributes = nullptr;  // class attributes that the program sets while it runs
   bool pinLikely = true;                           // guards guess the sizes of some results (capture/sizes.h)
   bool fullgraph = false;                          // a break is an error
-  bool (*errorOnBreak)() = nullptr;                // called at a break: is it an error now?
+  bool (*errorOnBreak)() = nullptr;                // called at a break; true: the break is an error
   const std::unordered_set<PyObject*>* opaqueCodes = nullptr;  // code that is called as an opaque step
 };
 

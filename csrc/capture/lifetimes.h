@@ -51,7 +51,7 @@ class Lifetimes final : private FinalizerTracker::Host {
         watched_(watched) {}
 
   void endFirst();                 // between two references that one instruction drops
-  void watch(uint32_t generator);  // it was suspended: will code run when it is dropped?
+  void watch(uint32_t generator);  // call when it was suspended: finds out if dropping it runs code
   void closeDropped();             // between two instructions
   // At the end of the call: objects that have not ended have to be part of the result.
   void checkWatched();

@@ -20,8 +20,8 @@ struct RecordContext;
 
 class Transforms {
  public:
-  // torch's code in the current frame enters a transform. `gradMode`: may operators below it track gradients?
-  // False: the code is not torch's.
+  // Called when torch's code in the current frame enters a transform. `gradMode`: operators inside it may
+  // track gradients. False: the code is not torch's.
   bool enter(RecordContext& rec, bool gradMode);
   void leave();
   // True if the current frame, or a caller of it, is torch's code that has entered a transform.

@@ -766,7 +766,7 @@ class Emitter {
   std::map<uint32_t, Accumulator> accumulators_;
   std::map<uint32_t, std::vector<std::pair<Value*, Value*>>> bounds_;  // by op: bounds of its parts
   std::map<uint32_t, std::pair<Value*, Value*>> taken_;                // by op: step and count of its lookup
-  Value* outside_ = nullptr;                                           // was an index out of range?
+  Value* outside_ = nullptr;                                           // true if an index was out of range
   Value* report_ = nullptr;
   std::vector<Value*> place_;  // of the current row, by outer dimension
   Value* block_ = nullptr;     // which lanes have a row; null: all

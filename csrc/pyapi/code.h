@@ -50,7 +50,7 @@ inline int flagsOf(const PyCodeObject* code) { return code->co_flags; }  // CO_G
 inline bool isGeneratorCode(const PyCodeObject* code) {
   return (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
 }
-// Does the code have a `try`, a `with` or anything else that catches exceptions?
+// True if the code has a `try`, a `with` or anything else that catches exceptions.
 inline bool hasHandlers(const PyCodeObject* code) { return PyBytes_GET_SIZE(code->co_exceptiontable) != 0; }
 
 // Parameters are the first variables: positional ones (some may be positional-only), then keyword-only ones,

@@ -53,7 +53,7 @@ inline PyObject** materializedDictSlot(PyObject* object) { return _PyObject_GetD
 // The dict of an instance, module or type. If attributes are stored inline, makes the dict. Null: there is
 // none.
 PyObject* instanceDict(PyObject* object);
-// Does the object have attributes of its own?
+// True if the object has attributes of its own.
 bool hasInstanceAttributes(PyObject* object);
 
 // The place where a part of a function, method, cell or sequence is stored.

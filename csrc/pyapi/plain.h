@@ -42,7 +42,7 @@ enum class Lookup : unsigned char {
 // The raw entry of a dict (or dict subclass), as dict.__getitem__ finds it.
 Lookup lookUp(PyObject* dict, PyObject* key, Py_hash_t hash, PyObject** value);
 
-// Does the dict have exactly the keys of the tuple, in the order in which it is iterated?
+// True if the dict has exactly the keys of the tuple, in its order of iteration.
 bool keysAre(PyObject* dict, PyObject* tuple);
 
 // True if all items of the list or tuple are plain constants. holdsPlainFunction() is a C function that
@@ -50,7 +50,7 @@ bool keysAre(PyObject* dict, PyObject* tuple);
 bool holdsPlain(PyObject* sequence);
 PyObject* holdsPlainFunction();
 
-// Do both sets hold the same plain constants?
+// True if both sets have the same plain constants.
 bool plainSetsEqual(PyObject* a, PyObject* b);
 
 }  // namespace kintsugi::pyapi

@@ -59,7 +59,7 @@ class OpRecorder {
   // Appends the logged calls to `trace` as `aten` instructions with snapshot `snap` and binds their outputs.
   DrainResult drain(ir::Trace& trace, ir::StateId snap);
   void discard();            // forgets the logged calls
-  static bool inOperator();  // is this thread inside a logged call (a kernel written in Python, say)?
+  static bool inOperator();  // true if this thread is in a logged call (such as a kernel in Python)
 
   // The identity of tensors. `level`: how much of a tensor's metadata follows from guards.
   std::optional<ir::ValueId> valueOf(PyObject* tensor) const;
