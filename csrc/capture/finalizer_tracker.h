@@ -37,23 +37,23 @@ bool hasTrackedFinalizer(PyObject* object);
 
 class FinalizerTracker {
  public:
-  // What the tracker asks of the recording.
+  // What the tracker needs from the recording.
   class Host {
    public:
     virtual ~Host() = default;
-    // The recording has to end: the object's end can't be followed.
+    // Ends the recording, because the end of an object can't be followed.
     virtual void endFor(const std::string& what) = 0;
-    // The same, and everything that the recorder holds goes now.
+    // Ends the recording, and drops all objects that the recorder holds now.
     virtual void endAndRelease(const std::string& what) = 0;
-    // Before the step that runs a finalizer; `name` is shown in reports of breaks. Returns the step's
+    // Called before the step that runs a finalizer; `name` is shown in reports of breaks. Returns the step's
     // snapshot, or nothing if the recording has ended.
     virtual std::optional<ir::StateId> beginFinalizer(const std::string& name) = 0;
-    // The finalizer is about to run: it may write to open attributes of classes.
+    // Called when the finalizer is about to run. It may write to open attributes of classes.
     virtual void expectWrites() = 0;
-    // The finalizer of a value has run: writes the step.
+    // Called after the finalizer of a value has run: writes the step.
     virtual void finishFinalizer(ir::ValueId value, ir::StateId snap) = 0;
   };
-  // The tables that hold such objects, or that know who does.
+  // The tables that hold tracked objects, or that know who holds them.
   struct Around {
     const BreakLog& breaks;
     ConstantPool& constants;

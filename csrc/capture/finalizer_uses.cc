@@ -21,7 +21,7 @@ bool usesEndAtFinalizers(const guard::Document& document, ir::ConstId letGo) {
     const Operand& callee = trace.operandsOf(ins)[0];
     return callee.kind == ir::OperandKind::kConst && callee.id == letGo;
   };
-  // Where, and in which guard block.
+  // For each dropped value: the instruction that drops it, and the guard block at that place.
   std::unordered_map<ir::ValueId, std::pair<uint32_t, guard::BlockId>> dropped;
   guard::BlockId block = 0;
   for (uint32_t i = 0; i < trace.code.size(); ++i) {

@@ -64,7 +64,7 @@ struct RecordContext {
   SourceSet& openSlices;
   TraceFacts& facts;
 
-  // For the parts of the recorder.
+  // Meant for the parts of the recorder.
   const RecorderOptions& options;
   guard::Document& document;
   torchapi::OpRecorder& operators;

@@ -338,8 +338,8 @@ bool isEscapedDeque(const Virtual& v) {
   return v.kind == VirtualKind::kOpaque && v.object && pyapi::isA(v.object.get(), pyapi::Known::kDeque);
 }
 
-// What was handed to unknown code is like an older object from now on: its parts are read again, under
-// guards.
+// Objects that were handed to unknown code are treated like older objects from now on: their parts are read
+// again, under guards.
 void Steps::forgetEscaped(CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (torchapi::isTensor(ctx.args.any(i))) {
@@ -350,8 +350,8 @@ void Steps::forgetEscaped(CallContext& ctx) {
     const bool dropped = v->kind != VirtualKind::kClass;  // the collector drops a class, at any time
     if (v->value != ir::kNone && !v->forgotten && dropped && v->object &&
         isWeaklyReferenced(v->object.get())) {
-      // A replay drops the object after this step, the program perhaps later: a weak reference tells the
-      // difference.
+      // A replay drops the object after this step. The program may drop it later, and a weak reference would
+      // tell the difference.
       rec_.abort(diag::Code::KTG0302,
                  {std::string(pyapi::typeNameOf(v->object.get())) + " (weakly referenced)"});
       return;

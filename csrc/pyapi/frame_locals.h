@@ -3,7 +3,8 @@
 
 namespace kintsugi::pyapi {
 
-// Does `frame.f_locals[name] = value` set the variable of a function (PEP 667)? Otherwise it is a copy.
+// True if `frame.f_locals[name] = value` sets the variable of a function (PEP 667). False: f_locals is a
+// copy.
 bool localsAreWritable();
 
 }  // namespace kintsugi::pyapi

@@ -34,9 +34,8 @@ inline const Word* dictSizeWord(PyObject* dict) {
 // whose order is that of its entries.
 const Word* dictOrderWord(PyObject* dict);
 
-// The version of everything that attribute look-up on the type sees; 0 after a change until the next look-up.
-// The four bytes after the tag are padding, which nobody writes.
-// 0: the type has changed, and nothing has been looked up in it since.
+// The version of everything that attribute look-up on the type sees. 0: the type has changed, and nothing has
+// been looked up in it since. The four bytes after the tag are padding, which nobody writes.
 inline uint32_t typeVersion(PyTypeObject* type) { return type->tp_version_tag; }
 inline const Word* typeVersionWord(PyTypeObject* type) { return wordAt(&type->tp_version_tag); }
 // Gives the type a version if it has none. False: it can't have one.

@@ -64,7 +64,7 @@ struct OpcodeInfo {
   uint8_t instruction = op::UNKNOWN;  // the instruction of the same name, or the one that the version names
 };
 const OpcodeInfo& opcodeInfo(uint8_t rawOpcode);
-// Of an op::Instruction.
+// The name of an op::Instruction.
 const char* instructionName(uint8_t instruction);
 
 // What an opcode with its argument means.

@@ -10,10 +10,10 @@
 
 namespace kintsugi::pyapi {
 
-// An exception passes through `frame`, the current frame.
+// Sends the event for an exception that passes through `frame`, the current frame.
 void traceException(PyThreadState* tstate, _PyInterpreterFrame* frame);
 
-// `frame` is left by the pending exception.
+// Sends the event for `frame` being left by the pending exception.
 void traceUnwind(PyThreadState* tstate, _PyInterpreterFrame* frame);
 
 }  // namespace kintsugi::pyapi

@@ -16,7 +16,7 @@ namespace kintsugi::pyapi {
 
 inline const char* typeName(const PyTypeObject* type) { return type->tp_name; }
 inline const char* typeNameOf(PyObject* object) { return Py_TYPE(object)->tp_name; }
-// As a str, of a class in Python (isHeapType()).
+// The name of a class in Python (isHeapType()), as a str.
 inline PyObject* heapTypeName(PyObject* type) { return reinterpret_cast<PyHeapTypeObject*>(type)->ht_name; }
 inline PyObject* mroOf(const PyTypeObject* type) { return type->tp_mro; }      // a tuple
 inline PyObject* basesOf(const PyTypeObject* type) { return type->tp_bases; }  // a tuple

@@ -25,7 +25,7 @@ struct OpEffects {
 };
 OpEffects opEffects(std::string_view name);
 
-// Of this thread.
+// The grad mode of this thread.
 bool gradMode();
 void setGradMode(bool enabled);
 

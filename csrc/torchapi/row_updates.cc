@@ -51,7 +51,8 @@ struct Add {
   void operator()(T& to, T from) const { to += from; }
 };
 
-// The index is the same for all outer positions. Threads share the inner dimension.
+// For one index for all outer positions (index_add, index_copy). The inner dimension is divided among
+// threads.
 template <class T, class Write>
 bool updateWhole(const Shape& shape, T* target, const int64_t* index, const T* source) {
   std::atomic<bool> fine{true};
@@ -106,7 +107,7 @@ bool updateRuns(const Shape& shape, T* into, const int64_t* index, Source source
   return inside;
 }
 
-// Each element has an index of its own. Threads share the outer dimension.
+// For an index for each element (scatter, scatter_add). The outer dimension is divided among threads.
 template <class T, class Write, class Source>
 bool updateEach(const Shape& shape, T* target, const int64_t* index, Source source) {
   std::atomic<bool> fine{true};

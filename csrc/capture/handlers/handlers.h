@@ -34,9 +34,9 @@ namespace handlers {
 Flow makeSuper(Activation& act, const Instr& instr);
 }
 
-// The handler of an instruction.
+// The handler of an op::Instruction.
 OpHandler handlerOf(uint8_t opcode);
-// The name that CPython has for it.
+// Its name, which is mostly that of CPython's opcode.
 std::string opcodeName(uint8_t opcode);
 
 }  // namespace kintsugi::capture

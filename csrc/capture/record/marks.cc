@@ -92,7 +92,7 @@ std::string disableReason(PyObject* function) {
 }
 
 // True for functions that torch.optim hides from torch's own compiler (zero_grad(), state_dict()): they only
-// keep books. Such a call is a step, but no break that is reported, since nobody has asked for it.
+// do bookkeeping. Such a call is a step, but no break that is reported, since nobody has asked for it.
 bool isBookkeeping(PyObject* function) {
   const PyCodeObject* hidden = hiddenCode(function);
   return hidden != nullptr && pyapi::isKnownCode(hidden, pyapi::CodeFamily::kOptimizers);

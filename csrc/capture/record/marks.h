@@ -10,9 +10,9 @@
 namespace kintsugi::capture {
 
 bool isDisabled(PyObject* function);  // not recorded: a step
-// The reason that was given for disabling it.
+// The reason that was given for disabling the function.
 std::string disableReason(PyObject* function);
-// torch has disabled it for its own compiler, because it only keeps books.
+// True if torch hides the function from its own compiler because it only does bookkeeping.
 bool isBookkeeping(PyObject* function);
 bool isMarkedConstant(PyObject* function);  // its result is the same for the same arguments
 bool isForbidden(PyObject* function);       // an error if the program calls it in compiled code

@@ -16,7 +16,7 @@ inline Frame* currentFrame(PyThreadState* tstate) { return pastEntry(tstate->cfr
 // True for a frame of a service function (v312/service.h), which only CPython's evaluator may run.
 bool isServiceFrame(const Frame* frame);
 
-// An evaluation begins and ends.
+// Called where an evaluation begins and ends.
 inline void linkEvaluation(PyThreadState* tstate, EvaluationState& state) {
   state = {.current_frame = tstate->cframe->current_frame, .previous = tstate->cframe};
   tstate->cframe = &state;
