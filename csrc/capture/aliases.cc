@@ -30,7 +30,7 @@ void renameIn(const AliasList& aliases, ShadowFrame& frame) {
   rename(aliases, frame.functionShadow);
 }
 
-// Values that are encoded shadows. Those that change keep their keys, so the dict may be walked meanwhile.
+// For a dict whose values are encoded shadows. No key is added or removed, so walking it meanwhile is safe.
 void renameIn(const AliasList& aliases, PyObject* dict) {
   PyObject *key, *encoded;
   Py_ssize_t at = 0;
@@ -58,7 +58,7 @@ void applyAliases(RecordContext& rec) {
     renameIn(aliases, v->attrs.get());
     renameIn(aliases, v->entries.get());
   }
-  rec.virtuals.touch();  // recipes that were made before name the other ones
+  rec.virtuals.touch();  // cached recipes still name the old sources
 }
 
 }  // namespace kintsugi::capture

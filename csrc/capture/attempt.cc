@@ -21,7 +21,7 @@ PyObject* attempt(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* 
   return PyErr_ExceptionMatches(PyExc_Exception) ? pyapi::takeRaised() : nullptr;
 }
 
-// The pending exception as one object. It is pending again after the scope, however that is left.
+// Takes the pending exception as one object, and makes it pending again at the end of the scope.
 class RaisedAside {
  public:
   RaisedAside() : exception_(pyapi::steal(pyapi::takeRaised())) {}
@@ -42,14 +42,14 @@ PyObject* attemptFunction() {
   return function;
 }
 
-// The call of the instruction under way has raised: a step of the trace that is expected to raise again. If
-// it does not, or something else, kintsugi._polyfills.settle goes on in its place. False: no exit is possible
-// here.
+// The call of the instruction under way has raised. Records it as a step that is expected to raise again. If
+// it does not raise in a later run, or raises something else, kintsugi._polyfills.settle goes on in its
+// place. Returns false where no exit is possible.
 bool Steps::recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Operand> operands,
                          ir::StateId snap) {
   using ir::Operand;
   if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
-  const RaisedAside raised;  // what follows asks objects, and drops errors
+  const RaisedAside raised;  // the code below asks objects for attributes and clears errors
   PyObject* exception = raised.get();
   faultPoint("raised");
   PyObject* settle = polyfill("settle");

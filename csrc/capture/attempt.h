@@ -1,7 +1,7 @@
-// Inside capture only: a call that raised while it was recorded, under a handler of the program.
+// A call that raised while it was recorded, under a handler of the program.
 //
-// A replay makes it through attempt(), which gives the exception as its result: (value,) when there was none.
-// Thread: GIL. Example: attempt(torch.matmul, a, b).
+// A replay makes the call through attempt(), which returns the exception, or the tuple (value,) if there was
+// none. Inside capture only. Thread: GIL. Example: attempt(torch.matmul, a, b).
 #pragma once
 
 #include "pyapi/internal.h"

@@ -43,7 +43,7 @@ std::string_view text(PyObject* name) {
   return {s, static_cast<size_t>(n)};
 }
 
-// Immutable C objects of torch: what their attributes say never changes.
+// True for immutable C objects of torch (dtypes, devices, `torch.finfo`): their attributes never change.
 bool isTorchValue(PyObject* object) {
   return pyapi::isTorchConstant(object) || pyapi::isA(object, pyapi::Known::kTorchFinfo) ||
          pyapi::isA(object, pyapi::Known::kTorchIinfo);
@@ -75,8 +75,8 @@ AttributePlan simple(AttributePlan::How how) {
   return plan;
 }
 
-// A tensor that an operator of this trace has made, and that no step has seen since: nobody can have given it
-// attributes.
+// True for a tensor that an operator of this trace has made and that no step has seen since. Nobody can have
+// given it attributes.
 bool isUntouched(RecordContext& rec, Shadow shadow, PyObject* tensor) {
   if (!shadow.isValue() || rec.ops().level(shadow.valueId()) == torchapi::MetaLevel::kUnknown) return false;
   PyObject** dict = pyapi::materializedDictSlot(tensor);
@@ -93,7 +93,7 @@ AttributePlan planTensor(RecordContext& rec, Shadow shadow, PyObject* object, Py
   PyObject* d = pyapi::lookUpInType(Py_TYPE(object), name);
   AttributePlan plan;
   if (isForeign(shadow, object) && (d == nullptr || !isMethodLike(d))) {
-    plan.how = AttributePlan::kTorch;  // which is a step of theirs
+    plan.how = AttributePlan::kTorch;  // runs the Python code of the tensor's own class
     return plan;
   }
   if (d == nullptr) {
@@ -105,7 +105,7 @@ AttributePlan planTensor(RecordContext& rec, Shadow shadow, PyObject* object, Py
     return plan;
   }
   if (isMethodLike(d)) {
-    // What torch has put into Tensor is guarded by the global state.
+    // Guards on the global state cover what torch itself has put into torch.Tensor.
     if (!pyapi::isA(object, pyapi::Known::kTensor) || (PyFunction_Check(d) && !pyapi::isTorchMethod(d)))
       rec.guards.guardTypeVersion(Py_TYPE(object));
     plan.how = AttributePlan::kMethod;
@@ -113,15 +113,15 @@ AttributePlan planTensor(RecordContext& rec, Shadow shadow, PyObject* object, Py
     return plan;
   }
   if (Py_TYPE(d) != &PyGetSetDescr_Type) return plan;
-  // Which tensor that is, if any, is state of the tensor's: asked for in each run, also where it is one that
-  // the trace knows.
+  // `grad` and `_base` are state of the tensor. Each run has to ask for them, even if the tensor that is
+  // found is one that the trace knows.
   plan.how = text(name) == "grad" || text(name) == "_base" ? AttributePlan::kStep : AttributePlan::kTorch;
   if (pyapi::isKnown(d, pyapi::Known::kTensorData)) plan.instead = torchapi::dataOf;
   for (std::string_view m : kTensorMetadata) plan.metaPure = plan.metaPure || m == text(name);
   return plan;
 }
 
-// A descriptor whose class has a __get__ in Python, for an object or, without one, for the class.
+// A descriptor whose class has a `__get__` in Python. `object` is None if the class is asked.
 std::optional<AttributePlan> planGetter(RecordContext& rec, PyObject* descriptor, Shadow shadow,
                                         PyObject* object, PyTypeObject* owner) {
   PyObject* getter = pythonMethod(descriptor, "__get__");
@@ -145,7 +145,7 @@ PyObject* getattributeOf(PyTypeObject* type) {
   return pyapi::lookUpInType(type, name);
 }
 
-// A Python function that is asked for the attribute by its name: __getattribute__ or __getattr__.
+// For a Python function that gets the attribute's name as an argument: `__getattribute__` or `__getattr__`.
 AttributePlan planNamedFrame(RecordContext& rec, PyObject* function, Shadow shadow, PyObject* object,
                              PyObject* name) {
   AttributePlan plan = simple(AttributePlan::kFrame);
@@ -156,7 +156,7 @@ AttributePlan planNamedFrame(RecordContext& rec, PyObject* function, Shadow shad
   return plan;
 }
 
-// A tuple of classes, which may be of this trace.
+// A tuple of classes, some of which the trace may have made.
 Shadow classTuple(RecordContext& rec, PyObject* tuple) {
   std::vector<Shadow> parts;
   bool ours = false;
@@ -169,7 +169,7 @@ Shadow classTuple(RecordContext& rec, PyObject* tuple) {
   return known ? *known : rec.objects.tupleOf(tuple, std::move(parts));
 }
 
-// What C code reads of a function, but for its dict; nothing: it is a step.
+// An attribute of a function that C code computes, other than `__dict__`. Nothing: it has to be a step.
 std::optional<AttributePlan> planOfFunction(RecordContext& rec, PyObject* d, Shadow shadow, PyObject* object,
                                             std::string_view n) {
   if (pyapi::nameField(object, n) != nullptr) {
@@ -177,13 +177,13 @@ std::optional<AttributePlan> planOfFunction(RecordContext& rec, PyObject* d, Sha
     if (shadow.isValue() || isRenamed(rec, object)) return std::nullopt;
     return known(shownName(rec, shadow, object, n).value_or(Shadow::constant()));
   }
-  // The dict is made when it is first asked for, and is the same from then on.
+  // The annotations dict is made when it is first asked for, and is the same from then on.
   if (n == "__annotations__" && !shadow.isVirtual()) {
     PyObject* dict = PyFunction_GetAnnotations(object);
     if (dict == nullptr) return std::nullopt;
     return known(rec.guards.readSource(SourceKind::kGetSet, rec.guards.sourceOf(shadow, object), d, 0, dict));
   }
-  // From CPython 3.12 on, a tuple. A function that the trace makes again has none.
+  // `__type_params__` (CPython 3.12 and later) is a tuple. A function that the trace rebuilds has none.
   if (n == "__type_params__") {
     const pyapi::Ref<> parameters =
         pyapi::steal(pyapi::bindDescriptor(d, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
@@ -204,7 +204,7 @@ std::optional<AttributePlan> planOfFunction(RecordContext& rec, PyObject* d, Sha
 AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name,
                              PyObject* d);
 
-// What C code reads of a class, but for its attributes; nothing: it is a step.
+// An attribute of a class that C code computes, such as `__mro__`. Nothing: it has to be a step.
 std::optional<AttributePlan> planOfClass(RecordContext& rec, PyTypeObject* cls, std::string_view n,
                                          PyObject* d) {
   auto* object = reinterpret_cast<PyObject*>(cls);
@@ -220,7 +220,7 @@ std::optional<AttributePlan> planOfClass(RecordContext& rec, PyTypeObject* cls, 
   }
   if (n == "__name__" || n == "__qualname__" || n == "__module__" || n == "__doc__")
     return known(Shadow::constant());
-  // Those of the class itself: its version guards them, unless some are open.
+  // The class's version guards its own entries, unless some attributes are open.
   if (n == "__dict__" && !ours && closeAll(rec, cls)) {
     AttributePlan plan = known(Shadow::constant());
     plan.frozen = true;
@@ -233,8 +233,7 @@ AttributePlan planClass(RecordContext& rec, Shadow shadow, PyObject* object, PyO
   auto* cls = reinterpret_cast<PyTypeObject*>(object);
   auto* meta = Py_TYPE(object);
   const bool plain = pyapi::getsAttributesLikeType(meta);
-  PyObject* hook =
-      plain ? nullptr : pyapi::lookUpInType(meta, getattrName());  // of classes of members, for one
+  PyObject* hook = plain ? nullptr : pyapi::lookUpInType(meta, getattrName());  // as EnumType has
   if (!plain && (getattributeOf(meta) != getattributeOf(&PyType_Type) ||
                  (hook != nullptr && !PyFunction_Check(hook)))) {
     return simple(AttributePlan::kStep);
@@ -271,12 +270,12 @@ AttributePlan planClass(RecordContext& rec, Shadow shadow, PyObject* object, PyO
   }
   if (auto plan = planGetter(rec, value, Shadow::constant(), Py_None, cls)) return std::move(*plan);
   if (Py_TYPE(value) == &PyClassMethod_Type || pyapi::hasDescriptorGet(value)) {
-    return known(Shadow{});  // a bound method, described after it was made
+    return known(Shadow{});  // a bound method; it is described once it has been made
   }
   return known(ownAttribute(rec, cls, name, value).value_or(classValue(rec, value)));
 }
 
-// What an instance dict has to say: the entry, or the guard that there is none.
+// Looks the name up in the instance's dict. Returns the entry, or nothing after a guard that there is none.
 std::optional<Shadow> instanceEntry(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name,
                                     bool& aborted) {
   if (shadow.isVirtual()) {
@@ -350,7 +349,7 @@ AttributePlan planVirtualDict(RecordContext& rec, Shadow shadow, PyObject* objec
 AttributePlan planException(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name);
 AttributePlan planTraceback(RecordContext& rec, PyObject* object, PyObject* name);
 
-// The annotations of a function made here without any: a dict that comes into being when it is asked for.
+// Annotations of a function that the trace has made without any: an empty dict that is made on demand.
 std::optional<Shadow> noAnnotations(RecordContext& rec, Shadow shadow, PyObject* function, PyObject* name) {
   if (text(name) != "__annotations__" || rec.objects.virtualOf(shadow).value != ir::kNone)
     return std::nullopt;
@@ -365,7 +364,7 @@ std::optional<Shadow> noAnnotations(RecordContext& rec, Shadow shadow, PyObject*
   return result;
 }
 
-// The position of a named tuple's field, from its descriptor; -1: it is another kind of descriptor.
+// The index of the field that a named tuple's descriptor reads; -1: another kind of descriptor.
 Py_ssize_t fieldIndex(PyObject* descriptor, PyObject* object) {
   if (!PyTuple_Check(object) || !pyapi::isA(descriptor, pyapi::Known::kTupleGetter)) return -1;
   pyapi::Ref<> reduced = pyapi::steal(PyObject_CallMethod(descriptor, "__reduce__", nullptr));
@@ -433,7 +432,7 @@ AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object
     std::string_view n = text(name);
     if (n == "__class__") return known(Shadow::constant());
     PyObject** slot = n == "__dict__" && !shadow.isVirtual() ? pyapi::materializedDictSlot(object) : nullptr;
-    // Asking a function for its dict makes one.
+    // A function makes its dict when it is first asked for it.
     if (slot != nullptr && *slot == nullptr && PyFunction_Check(object))
       Py_XDECREF(PyObject_GenericGetDict(object, nullptr));
     if (slot != nullptr && *slot != nullptr) {
@@ -444,13 +443,13 @@ AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object
       return std::move(*plan);
     return simple(AttributePlan::kStep);
   }
-  // What pybind puts into classes: binding makes a method of the C function inside.
+  // pybind puts C functions into classes as instance methods. Binding one makes a method.
   if (PyInstanceMethod_Check(d)) return known(Shadow{});
   if (auto plan = planGetter(rec, d, shadow, object, Py_TYPE(object))) return std::move(*plan);
   return simple(AttributePlan::kStep);
 }
 
-// A tuple that C code has made of objects of the trace.
+// A tuple that C code has built from objects of the trace.
 std::optional<Shadow> tupleOfKnown(RecordContext& rec, PyObject* tuple) {
   if (auto known = rec.objects.knownObject(tuple)) return known;
   std::vector<Shadow> parts;
@@ -462,7 +461,7 @@ std::optional<Shadow> tupleOfKnown(RecordContext& rec, PyObject* tuple) {
   return rec.objects.tupleOf(tuple, std::move(parts));
 }
 
-// Fields of an exception that was made or caught here.
+// Attributes of an exception that the trace has made or caught.
 AttributePlan planException(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name) {
   Virtual& v = rec.objects.virtualOf(shadow);
   if (v.value != ir::kNone) return simple(AttributePlan::kStep);
@@ -486,12 +485,12 @@ AttributePlan planException(RecordContext& rec, Shadow shadow, PyObject* object,
     if (auto made = rec.objects.knownObject(other)) return known(*made);
   }
   if (n == "__dict__") return planVirtualDict(rec, shadow, object);
-  std::optional<Shadow> field;  // that C code has filled in
+  std::optional<Shadow> field;  // a field that C code has filled in
   pyapi::forEachField(object, [&](PyObject* fieldName, PyObject* value) {
     if (text(fieldName) != n) return true;
     if (value == nullptr || isPlain(value)) {
       field = Shadow::constant();
-    } else if (PyTuple_CheckExact(value)) {  // the exceptions of a group
+    } else if (PyTuple_CheckExact(value)) {  // `exceptions` of an exception group
       field = tupleOfKnown(rec, value);
     } else {
       field = rec.objects.knownObject(value);
@@ -521,8 +520,8 @@ bool isModuleGetattr(PyObject* hook) {
   return code != nullptr && PyFunction_Check(hook) && PyFunction_GET_CODE(hook) == code;
 }
 
-// torch.nn.Module.__getattr__ by its meaning, not its bytecode: a module is asked for its parts some hundred
-// times a call.
+// Does what torch.nn.Module.__getattr__ does without recording its bytecode: a call asks modules for
+// parameters and submodules hundreds of times.
 AttributePlan planModule(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name,
                          PyObject* hook) {
   PyObject** slot = pyapi::materializedDictSlot(object);
@@ -559,8 +558,8 @@ AttributePlan planHooked(RecordContext& rec, Shadow shadow, PyObject* object, Py
 AttributePlan planInstance(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name) {
   PyTypeObject* type = Py_TYPE(object);
   PyObject* override = pyapi::getsAttributesPlainly(type) ? nullptr : getattributeOf(type);
-  // Modules of a class of their own (torch._VF) look there as other objects do, but for a __getattr__ among
-  // their names.
+  // A module of a subclass of ModuleType (such as torch._VF) looks names up like other objects do, unless its
+  // dict has a `__getattr__`.
   const bool isModule = PyModule_Check(object) != 0 && override == getattributeOf(&PyModule_Type) &&
                         PyDict_GetItemWithError(PyModule_GetDict(object), getattrName()) == nullptr;
   if (override == nullptr || override == getattributeOf(&PyBaseObject_Type) || isModule) {
@@ -580,7 +579,7 @@ AttributePlan planInstance(RecordContext& rec, Shadow shadow, PyObject* object, 
   return planNamedFrame(rec, override, shadow, object, name);
 }
 
-// Nothing was found: __getattr__, if there is one.
+// The plain look-up has found nothing, so `__getattr__` is asked, if there is one.
 AttributePlan planHooked(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name) {
   PyObject* hook = pyapi::lookUpInType(Py_TYPE(object), getattrName());
   if (hook == nullptr) return simple(AttributePlan::kRaises);
@@ -589,8 +588,8 @@ AttributePlan planHooked(RecordContext& rec, Shadow shadow, PyObject* object, Py
   return planNamedFrame(rec, hook, shadow, object, name);
 }
 
-// A module without such a name (and without a __getattr__ of its own): it raises, as long as the name is not
-// there.
+// A module that lacks the name and has no `__getattr__`. The access raises, under a guard that both names are
+// missing.
 AttributePlan planMissing(RecordContext& rec, Shadow shadow, PyObject* module, PyObject* name) {
   PyObject* dict = PyModule_GetDict(module);
   if (pyapi::lookUpInType(Py_TYPE(module), name) != nullptr) return simple(AttributePlan::kStep);
@@ -605,7 +604,7 @@ AttributePlan planMissing(RecordContext& rec, Shadow shadow, PyObject* module, P
   return simple(AttributePlan::kRaises);
 }
 
-// Of what can't change. Annotations can: they are in a dict of the function.
+// An attribute of a frozen object. Annotations are excluded: they are in a dict, which can change.
 std::optional<AttributePlan> planFrozen(RecordContext& rec, PyObject* object, PyObject* name) {
   PyObject* d = pyapi::lookUpInType(Py_TYPE(object), name);
   if (d == nullptr || isMethodLike(d) || text(name).ends_with("annotation")) return std::nullopt;
@@ -679,7 +678,7 @@ PendingFrame setterFrame(RecordContext& rec, PyObject* setter, Shadow shadow, Py
   static PyObject* deleteName = PyUnicode_InternFromString("__delattr__");
   const bool hook = pyapi::lookUpInType(Py_TYPE(object), real != nullptr ? setName : deleteName) == setter;
   PyObject* d = hook ? nullptr : pyapi::lookUpInType(Py_TYPE(object), name);
-  const bool written = d != nullptr && !isProperty(d);  // __set__ or __delete__ of its class
+  const bool written = d != nullptr && !isProperty(d);  // a `__set__` or `__delete__` in Python
   PendingFrame pending = written ? rec.callees.methodFrame(setter, classValue(rec, d), d)
                                  : rec.callees.methodFrame(setter, shadow, object);
   auto push = [&](PyObject* argument, Shadow of) {
@@ -705,8 +704,8 @@ Shadow boundMethod(RecordContext& rec, PyObject* method, PyObject* function, Sha
 
 namespace {
 
-// What a code object says that follows from the program's text, without its lines and its file: the same in
-// another process, as kintsugi._package_describe knows it.
+// True for attributes of a code object that follow from the program's text alone, so that they are the same
+// in another process (see kintsugi._package_describe). Lines and the file name are not among them.
 bool isOfProgram(PyObject* name) {
   return std::ranges::any_of(
       std::to_array({"co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_flags", "co_varnames",

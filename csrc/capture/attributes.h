@@ -10,20 +10,20 @@ namespace kintsugi::capture {
 
 struct AttributePlan {
   enum How : uint8_t {
-    kKnown,   // `shadow` is what the result will have
+    kKnown,   // `shadow` describes the result
     kMethod,  // a function or method descriptor of the type, to be bound to the object
     kFrame,   // a Python function will be entered (property, __getattr__, __get__): `pending` announces it
     kTorch,   // a tensor property that calls the dispatcher or reads metadata
-    kStep,    // none of these: read it again on every run
-    kRaises,  // AttributeError, and the guards see to it that it will be so again
+    kStep,    // none of these: each run reads it again
+    kRaises,  // AttributeError, under guards that it will be raised again
     kAborted,
   };
   How how = kStep;
   Shadow shadow;
   PyObject* function = nullptr;  // kMethod: the unbound callable (borrowed from the type)
   PendingFrame pending;
-  bool metaPure = false;  // kTorch
-  bool frozen = false;    // kKnown: what is read can't change, and neither can what is found in it
+  bool metaPure = false;                      // kTorch
+  bool frozen = false;                        // kKnown: what is read can't change, and neither can its parts
   PyObject* (*instead)(PyObject*) = nullptr;  // kTorch: see CallContext
   bool native =
       false;  // kKnown: Python code runs all the same, and what it reads has been described; do not watch it
@@ -36,17 +36,18 @@ AttributePlan planGeneric(RecordContext& rec, Shadow shadow, PyObject* object, P
 // The shadow of a bound method object.
 Shadow boundMethod(RecordContext& rec, PyObject* method, PyObject* function, Shadow functionShadow,
                    PyObject* self, Shadow selfShadow);
-// Is it the descriptor of an entry of __slots__?
+// True for the descriptor of an entry of `__slots__`.
 bool isSlot(PyObject* descriptor);
-// What enters a Python function that sets an attribute (a property's, a descriptor's or __setattr__) or,
-// without a value, deletes it.
+// The frame of a Python function that sets an attribute (of a property, a descriptor, or `__setattr__`) or,
+// if there is no value, deletes it.
 PendingFrame setterFrame(RecordContext& rec, PyObject* setter, Shadow shadow, PyObject* object,
                          PyObject* name, Shadow value, PyObject* real);
-// A property, or an object of a subclass that gets and sets as properties do (torch's dependent_property).
+// True for a property and for objects of subclasses that get and set as properties do (torch's
+// dependent_property).
 bool isProperty(PyObject* descriptor);
 bool isEmptyTuple(PyObject* object);  // false for null
-bool isFunctionName(PyObject* name);  // an attribute that says how a function is called: __name__ ...
-// Looks an attribute up in a type and gives what instances see without binding.
+bool isFunctionName(PyObject* name);  // an attribute that names a function: `__name__` ...
+// The shadow of an attribute that was looked up in a type and that instances see without binding.
 Shadow classValue(RecordContext& rec, PyObject* value);
 
 }  // namespace kintsugi::capture

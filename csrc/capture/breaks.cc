@@ -21,14 +21,14 @@ diag::SourceLoc placeOf(const ShadowFrame& frame) {
   diag::SourceLoc place;
   place.file = pyapi::utf8(pyapi::fileOf(frame.code));
   place.function = pyapi::utf8(pyapi::nameOf(frame.code));
-  // A suspended generator's frame has no activation: it is not on the stack.
+  // The frame of a suspended generator is not on the stack, so it has no activation.
   const int32_t unit =
       frame.act != nullptr && frame.act->frame != nullptr ? pyapi::runningUnit(frame.act->frame) : 0;
   place.line = pyapi::lineAt(frame.code, std::max(unit, 0));
   return place;
 }
 
-// The folder of an imported module's file, with a slash; empty: there is none.
+// The folder of an imported module's file, with a trailing slash; empty if there is no file.
 std::string folderOf(const char* name) {
   pyapi::Ref<> module = pyapi::steal(pyapi::importModule(name));
   pyapi::Ref<> file =
@@ -38,14 +38,14 @@ std::string folderOf(const char* name) {
   return path.substr(0, path.rfind('/') + 1);
 }
 
-// Where the libraries are whose frames say nothing to the user. For messages alone.
+// Folders of libraries whose frames are of no interest to the user. Used for messages alone.
 struct Folders {
   std::string standard, torch, own;
 };
 const Folders& folders() {
   static constinit pyapi::Lazy<const Folders*> foundSlot;
   const Folders* found = foundSlot.get([] {
-    // A break may be noted while the program's exception is on its way.
+    // A break may be noted while an exception of the program is pending.
     const pyapi::PendingErrorScope kept;
     return new Folders{folderOf("os"), folderOf("torch"), folderOf("kintsugi")};
   });
@@ -68,7 +68,7 @@ bool isLibrary(const std::string& file) {
   const Folders& known = folders();
   const bool standard = isIn(file, known.standard) &&
                         file.find("/site-packages/", known.standard.size() - 1) == std::string::npos;
-  // The package's own programs (kb/reproducers) are a user's.
+  // Programs inside this package (kb/reproducers) count as a user's.
   return standard || isIn(file, known.torch) || isIn(file, known.own + "_") || file.starts_with('<');
 }
 
@@ -119,7 +119,7 @@ bool Breaks::isStrict() const {
   return options_.fullgraph || (options_.errorOnBreak != nullptr && options_.errorOnBreak());
 }
 
-// The instruction's result is dropped by the next one.
+// True if the next instruction drops the result.
 bool Breaks::resultUnused() const {
   return frames_.current() != nullptr && frames_.current()->act != nullptr &&
          instruction_.instr() != nullptr &&
@@ -128,8 +128,8 @@ bool Breaks::resultUnused() const {
 
 void Breaks::noteBreak(diag::Code code, std::vector<std::string> args) {
   if (isStrict()) {
-    // A step that is called for its effects alone decides neither values nor branches: it is mended. What it
-    // writes to its arguments is looked at when it has run.
+    // A step that is called for its effects alone decides neither values nor branches, so it does not split
+    // the graph: it is no break. Writes to its arguments are checked after it has run.
     const bool step =
         code == diag::Code::KTG0101 || code == diag::Code::KTG0102 || code == diag::Code::KTG0107;
     if (!step || !resultUnused()) refuse(diagnosticAt(frames_.current(), code, std::move(args)));
@@ -142,8 +142,8 @@ void Breaks::refuse(const diag::Diagnostic& diagnostic) {
   if (!breakLog_.isRefused() && isStrict()) breakLog_.refuse(diagnostic, true);
 }
 
-// The user has said that it must not come to this: an error, whatever breaks are. A program that swallows it
-// gets it again (CompiledFunction::insist()).
+// For `forbid_in_graph` and the like: raises an AssertionError, even where breaks are no errors. A program
+// that swallows the error gets it again at the end of the call (CompiledFunction::insist()).
 Flow Breaks::raiseAssertion(const std::string& message) {
   abort(diag::Code::KTG0111, {"AssertionError"});
   breakLog_.refuse(diagnosticAt(frames_.current(), diag::Code::KTG0111, {message}), false);
@@ -152,7 +152,7 @@ Flow Breaks::raiseAssertion(const std::string& message) {
   return Flow::kRaise;
 }
 
-// Instead of the instruction that would come next.
+// Raises the refused break as an exception, in place of the next instruction.
 Flow Breaks::raiseRefused() {
   instruction_.setExecuted(true);
   const diag::Diagnostic refused = breakLog_.noteRaised();
@@ -170,7 +170,8 @@ void Breaks::abort(diag::Code code, std::vector<std::string> args) {
   breakLog_.end(diagnosticAt(current, code, std::move(args)));
   PyObject* failedIn = current && current->caller ? reinterpret_cast<PyObject*>(current->code) : nullptr;
   for (ShadowFrame* frame = current; frame != nullptr && frame->caller != nullptr; frame = frame->caller) {
-    if (frame->transform) failedIn = reinterpret_cast<PyObject*>(frame->code);  // as a whole or not at all
+    // A transform is captured as a whole or not at all.
+    if (frame->transform) failedIn = reinterpret_cast<PyObject*>(frame->code);
   }
   if (failedIn == nullptr && code != diag::Code::KTG0111) failedIn = newestClassBody(rec_);
   breakLog_.setFailedIn(failedIn);

@@ -12,13 +12,13 @@
 
 namespace kintsugi::capture {
 
-// A diagnostic at what `frame` (null: nowhere) is doing now, with the recorded frames as its stack.
+// A diagnostic at the current instruction of `frame` (null: nowhere), with the recorded frames as its stack.
 diag::Diagnostic diagnosticAt(const ShadowFrame* frame, diag::Code code, std::vector<std::string> args);
 
 // The Python frames of this thread, outermost first.
 std::vector<diag::SourceLoc> runningFrames();
 
-// Is this Python file torch's, the standard library's or ours, not the program's?
+// True for a Python file of torch, the standard library or this package, as opposed to the program's.
 bool isLibrary(const std::string& file);
 
 // Sets kintsugi.GraphBreakError. `why`: which setting makes the break an error, for the message.

@@ -1,4 +1,4 @@
-// What the models of C callables are given, and what a frame that is about to be entered was announced as.
+// What a model of a C callable is given, and the announcement of a frame that is about to be entered.
 //
 // Both live on the recorder's stack for the length of one instruction and borrow the arguments from the real
 // value stack. Thread: the recording one, with the GIL. Example: Flow len(CallContext& ctx, Shadow& result).
@@ -16,14 +16,14 @@ namespace kintsugi::capture {
 
 struct RecordContext;
 
-// What a step is to the trace: it may change anything, it changes nothing that guards read, or it changes
-// nothing at all and its result follows from its arguments.
+// Kinds of steps. Opaque: may change anything. Known: changes nothing that guards read. Pure: changes
+// nothing, and its result follows from its arguments.
 enum class CallKind : uint8_t { kOpaque, kKnown, kPure };
 
-// A model asks for an argument that the call does not have: the program calls a C function with too few
-// arguments, or in a form that the model does not know. It is no failed check of ours. dispatch() in
-// record/calls.cc catches it and makes the call as it is written: an opaque step, which raises what the
-// function raises. Example: `len()` raises TypeError.
+// Thrown when a model asks for an argument that the call does not have: the program calls a C function with
+// too few arguments, or in a form that the model does not know. This is no failed check of ours. dispatch()
+// in record/calls.cc catches it and makes the call as written: an opaque step, which raises what the function
+// raises. Example: `len()` raises TypeError.
 struct MissingArgument : std::exception {
   const char* what() const noexcept override {
     return "a model reads an argument that the call does not have";
@@ -39,9 +39,9 @@ class ArgumentList {
   ArgumentList(const T* values, size_t positional, size_t total)
       : values_(values), positional_(positional), total_(total) {}
 
-  // A positional one; throws MissingArgument.
+  // A positional argument; throws MissingArgument.
   const T& operator[](size_t i) const { return checked(i, positional_); }
-  // Of all, for loops over both kinds.
+  // Any argument, for loops over positional and keyword ones.
   const T& any(size_t i) const { return checked(i, total_); }
   const T* begin() const { return values_; }
   const T* end() const { return values_ + total_; }
@@ -49,7 +49,7 @@ class ArgumentList {
     if (first > last || last > total_) throw MissingArgument();
     return {values_ + first, last - first};
   }
-  // Others in the place of these, as many.
+  // Puts as many other values in place of these.
   void replace(const T* values) { values_ = values; }
 
  private:
@@ -69,8 +69,8 @@ struct CallContext {
               const Instr& instruction)
       : rec(context), frame(shadowFrame), act(activation), instr(instruction) {}
 
-  // What is called. The arrays are borrowed: the positional arguments, then the values of `names` (a tuple,
-  // or null).
+  // Sets the callee and its arguments. The arrays are borrowed: positional arguments, then the values of
+  // `names` (a tuple of keywords, or null).
   CallContext& of(PyObject* function, Shadow shadow, PyObject* const* values, const Shadow* shadowsOfValues,
                   size_t count, PyObject* names = nullptr) {
     callable = function;
@@ -82,11 +82,11 @@ struct CallContext {
     return *this;
   }
 
-  // The name of a keyword: `i` counts like `args`.
+  // The name of a keyword argument; `i` counts like `args`.
   PyObject* nameOf(size_t i) const {
     return PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i - positional));
   }
-  // Where the keyword's value lies.
+  // The index of the argument with this keyword.
   std::optional<size_t> keyword(std::string_view name) const {
     for (size_t i = positional; i < total(); ++i) {
       if (name == PyUnicode_AsUTF8(nameOf(i))) return i;
@@ -108,17 +108,17 @@ struct CallContext {
   PyObject* kwnames = nullptr;  // tuple or null
   size_t popped = 0;            // by the call instruction
   bool pushes = true;           // the instruction leaves one result on the stack
-  int resultDepth = 1;          // where: 1 is the top
+  int resultDepth = 1;          // its depth: 1 is the top
   bool metaPure =
       false;  // a call that makes no operation and whose result follows from metadata and pinned arguments
-  // Gives what the instruction would give for its first argument, as a new reference, through the dispatcher,
-  // which the instruction itself goes past. Null: it does not.
+  // Computes what the instruction would return for its first argument, through the dispatcher, which the
+  // instruction itself bypasses. Returns a new reference. Null: the instruction is executed.
   PyObject* (*instead)(PyObject*) = nullptr;
   bool veilSlices = false;  // see sizes.h
-  bool pinNumbers = false;  // numbers of the run are pinned: the callable is not torch's (see symbolic.cc)
+  bool pinNumbers = false;  // pins run-time numbers: the callable is not torch's (see symbolic.cc)
 };
 
-// What a frame that is about to be entered was announced as.
+// The announcement of a frame that is about to be entered.
 struct PendingFrame {
   PyObject* code = nullptr;
   pyapi::Ref<> function;
@@ -131,7 +131,7 @@ struct PendingFrame {
   bool rebuildable = true;
   bool selfIsNew = false;        // a constructor's __init__: the first argument becomes known at entry
   Virtual* generator = nullptr;  // a suspended generator is resumed
-  bool pinResult = false;        // C code converts the result: it has to be a constant
+  bool pinResult = false;        // C code converts the result, so it has to be a constant
   bool active = false;
 };
 

@@ -1,7 +1,8 @@
-// Where a call has what it calls: in the two slots of the value stack below the arguments.
+// The place of a call's callable: the two slots of the value stack below the arguments.
 //
-// An unbound method lies in the lower one, with its self above it. Anything else has a null beside it, on the
-// side where the version of CPython puts it. `lower` is the depth of the lower slot; peek(1) is the top.
+// The lower slot has an unbound method, with its self above it. Any other callable has a null beside it,
+// below or above depending on the version of CPython. `lower` is the depth of the lower slot; peek(1) is the
+// top.
 // Thread: the one that runs the frame, with the GIL. Example: act.peek(calleeDepth(act, count + 2))
 #pragma once
 
@@ -22,7 +23,7 @@ inline void pushCallable(ShadowFrame& frame, Shadow callable) {
   frame.push(callable);
   if (!pyapi::kNullBelowCallable) frame.push(Shadow::null());
 }
-// Where the callable lies then.
+// The depth of the callable after pushCallable().
 inline constexpr int kPushedCallable = pyapi::kNullBelowCallable ? 1 : 2;
 
 }  // namespace kintsugi::capture

@@ -1,4 +1,5 @@
-// Callees: frames that are announced, entered and bound. Generators are in generators.cc.
+// Callees: Python frames are announced, entered, and their parameters bound. For generators see
+// generators.cc.
 #include "capture/callees.h"
 
 #include "capture/classes.h"
@@ -15,7 +16,7 @@ bool Callees::acceptFrame(Activation& act) {
   PendingFrame& pending = expected_.pending();
   if (pyapi::ownedByGenerator(act.frame)) {
     auto* generator = reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame));
-    if (watched_.isClosing()) {  // one that another generator, which is closed, delegates to or holds
+    if (watched_.isClosing()) {  // closing one may close others, which it delegates to or holds
       Virtual* made = virtuals_.findObject(generator);
       return made != nullptr && resumeGenerator(act, *made);
     }
@@ -46,7 +47,7 @@ bool Callees::acceptFrame(Activation& act) {
   return true;
 }
 
-// A constructor's __init__ begins: the object has just been made, or a __new__ in Python has made it.
+// `__init__` begins. `self` was just made by the constructor, or by a `__new__` in Python.
 void Callees::bindNewSelf(ShadowFrame& frame, PyObject* self, PendingFrame& pending) {
   pending.args[0] = self;
   const auto known = rec_.objects.knownObject(self);
@@ -54,8 +55,8 @@ void Callees::bindNewSelf(ShadowFrame& frame, PyObject* self, PendingFrame& pend
   const VirtualKind kind = raised ? VirtualKind::kException : VirtualKind::kInstance;
   pending.shadows[0] = known ? *known : rec_.objects.newVirtual(kind, self);
   Virtual* exception = raised && !known ? &rec_.objects.virtualOf(pending.shadows[0]) : nullptr;
-  for (size_t i = 1; exception != nullptr && i < pending.positional;
-       ++i) {  // what BaseException.__new__ keeps
+  // BaseException.__new__ keeps its arguments in `args`.
+  for (size_t i = 1; exception != nullptr && i < pending.positional; ++i) {
     exception->parts.push_back(pending.shadows[i]);
     exception->partObjects.push_back(pyapi::newRef(pending.args[i]));
   }
@@ -63,7 +64,7 @@ void Callees::bindNewSelf(ShadowFrame& frame, PyObject* self, PendingFrame& pend
   frame.site.replacementObject = pyapi::newRef(self);
 }
 
-// The shadows of the parameters follow from how CPython has just bound them.
+// Finds the shadow of each parameter by looking at how CPython has just bound the arguments.
 bool Callees::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& pending) {
   PyCodeObject* code = frame.code;
   const auto local = [&act](int index) { return pyapi::localAt(act.frame, index); };
@@ -72,7 +73,7 @@ bool Callees::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& p
   int parameters = pyapi::argumentCount(code) + pyapi::keywordOnlyCount(code);
   if (pending.selfIsNew && !pending.args.empty() && pending.args[0] == nullptr)
     bindNewSelf(frame, local(0), pending);
-  uint64_t usedBits = 0;  // most calls have few arguments
+  uint64_t usedBits = 0;  // one bit per argument, if there are at most 64
   std::vector<bool> usedMany(pending.args.size() > 64 ? pending.args.size() : 0, false);
   const auto isUsed = [&](size_t i) { return usedMany.empty() ? (usedBits >> i & 1) != 0 : usedMany[i]; };
   const auto use = [&](size_t i) {
@@ -131,7 +132,7 @@ bool Callees::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& p
   return true;
 }
 
-// A parameter that the call did not give: from the function's defaults, which become a dependency.
+// A parameter that the call did not pass: its value is read from the function's defaults, under guards.
 std::optional<Shadow> Callees::defaultOf(PyObject* function, Shadow shadow, int parameter, PyObject* object) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
   if (shadow.isVirtual()) {
@@ -152,7 +153,7 @@ std::optional<Shadow> Callees::defaultOf(PyObject* function, Shadow shadow, int 
     if (defaults == nullptr) return std::nullopt;
     Py_ssize_t at = parameter - (pyapi::argumentCount(code) - PyTuple_GET_SIZE(defaults));
     Shadow tuple = rec_.guards.readSource(guard::SourceKind::kDefaults, source, nullptr, 0, defaults);
-    if (!tuple.isSource()) return rec_.objects.elementOf(tuple, defaults, at);  // the trace has made them
+    if (!tuple.isSource()) return rec_.objects.elementOf(tuple, defaults, at);  // made by the trace
     if (rec_.guards.isArgument(shadow)) {
       rec_.guards.guardLength(tuple, defaults, PyTuple_GET_SIZE(defaults));
     } else {
@@ -180,7 +181,7 @@ bool Callees::isOpaqueCode(PyObject* code) const {
   return options_.opaqueCodes && options_.opaqueCodes->contains(code);
 }
 
-// What the expected frame returned. Where it was not entered after all, nothing is known.
+// The result of the frame that was announced. If CPython never entered that frame, the recording ends.
 Shadow Callees::returned() {
   if (!expected_.result().isNull()) return expected_.result();
   rec_.abort(diag::Code::KTG0102, {"a function whose frame was not seen"});

@@ -1,8 +1,8 @@
-// Python functions that recorded code calls: announced before, bound when they are entered, and what they
-// give.
+// Python functions that recorded code calls: they are announced before the call, their parameters are bound
+// when the frame is entered, and their result is taken when it returns.
 //
-// The instruction of the caller waits meanwhile: its call site says what a snapshot inside the callee has to
-// know of it. Generators are callees whenever they run.
+// The caller's instruction is not finished meanwhile. Its call site says what a snapshot inside the callee
+// has to know about the caller. A generator is a callee whenever it runs.
 //
 // Ownership: borrows the tables. Owned by the Recorder; the recording thread, GIL held. Example:
 //
@@ -47,24 +47,25 @@ class Callees final {
         virtuals_(virtuals),
         watched_(watched) {}
 
-  // Before the call: the frame that it will enter, and one that follows it.
+  // Before the call: announces the frame that it will enter, and a frame that follows.
   void expectFrame(PendingFrame pending);
-  void expectThen(PendingFrame next) { expected_.expectNext(std::move(next)); }  // when it has returned
+  // After the first has returned.
+  void expectThen(PendingFrame next) { expected_.expectNext(std::move(next)); }
   PendingFrame methodFrame(PyObject* function, Shadow self, PyObject* object);
-  // After it
+  // After the call.
   Shadow returned();
-  Shadow frameResult(PyObject* object);  // of the expected frame: a value or a generator object
+  Shadow frameResult(PyObject* object);  // the frame's result, or a generator object
   bool recordReturn(ShadowFrame& frame, Shadow shadow, PyObject* object);
 
-  // A Python function in place of the instruction.
+  // Calls a Python function in place of the instruction.
   Flow callInPlace(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function, int count,
                    const std::vector<PyObject*>& constants = {});
   bool listItems(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function,
                  PyObject* limit);
 
-  // CPython enters a frame. False: it was not expected.
+  // CPython enters a frame. False if it was not expected.
   bool acceptFrame(Activation& act);
-  bool enterGeneratorFunction(pyapi::Frame* frame);  // was just called: CPython makes the object
+  bool enterGeneratorFunction(pyapi::Frame* frame);  // just called: CPython makes the generator
   bool throwsInto(Activation& act) const;
   Virtual* runningGenerator(Activation& act);
   // The consumer of a generator is about to take all of its items.

@@ -23,18 +23,18 @@ struct RecorderOptions {
   bool reportCompiling = true;
   int dynamic = -1;  // kintsugi.compile(dynamic=...): -1 what varies, 0 nothing, 1 all sizes and arguments
   bool assumeStatic = true;  // config.assume_static_by_default
-  // Hashes of the paths of numbers, texts and lengths that vary, and of operators whose results do.
+  // Path hashes of numbers, strings and lengths that vary, and hashes of operators whose results vary.
   const std::unordered_set<uint64_t>* dynamicSources = nullptr;
-  // Path hashes of tensors whose sizes vary, with the dimensions as bits.
+  // Path hashes of tensors whose sizes vary, each with its dimensions as bits.
   const std::unordered_map<uint64_t, uint64_t>* dynamicSizes = nullptr;
-  const OpenAttributes* openAttributes = nullptr;  // of classes, that the program sets while it runs
-  bool pinLikely = true;   // results of operators that say nothing of sizes are guarded (capture/sizes.h)
-  bool fullgraph = false;  // a break is an error
-  bool (*errorOnBreak)() = nullptr;                            // asked at a break: is it one now?
-  const std::unordered_set<PyObject*>* opaqueCodes = nullptr;  // code objects to be called, not looked into
+  const OpenAttributes* openAttributes = nullptr;  // class attributes that the program sets while it runs
+  bool pinLikely = true;                           // guards guess the sizes of some results (capture/sizes.h)
+  bool fullgraph = false;                          // a break is an error
+  bool (*errorOnBreak)() = nullptr;                // called at a break; true: the break is an error
+  const std::unordered_set<PyObject*>* opaqueCodes = nullptr;  // code that is called as an opaque step
 };
 
-// What a recording came to.
+// The result of a recording.
 struct CaptureResult {
   std::optional<diag::Diagnostic> failure;
   std::optional<diag::Diagnostic> refused;  // a break that was raised as an error in the middle of the call

@@ -14,7 +14,7 @@ namespace kintsugi::capture {
 
 namespace {
 
-// A number that is known only at run time, or what an opaque step has returned: `object` of the value's type.
+// True if `object` has the type of a value: a number that is known only at run time, or a step's result.
 bool hasType(PyObject* object, ir::TypeKind kind) {
   switch (kind) {
     case ir::TypeKind::kInt:
@@ -35,7 +35,7 @@ class ShadowCheck {
  public:
   explicit ShadowCheck(RecordContext& recorder) : recorder_(recorder) {}
 
-  // Empty: `object` is what `shadow` says.
+  // Returns what is wrong; empty if `shadow` describes `object`.
   std::string slot(Shadow shadow, PyObject* object) {
     if (shadow.isNull() || object == nullptr) {
       return shadow.isNull() && object == nullptr ? "" : "a shadow or an object is missing";
@@ -62,7 +62,7 @@ class ShadowCheck {
   }
 
  private:
-  // What changes under the program's hands is no constant, unless it is pinned: tensors, lists, dicts.
+  // Tensors, lists and dicts can change, so a constant shadow is only right for them if they are pinned.
   bool isConstant(PyObject* object) {
     const bool changes = torchapi::isTensor(object) || PyList_CheckExact(object) || PyDict_CheckExact(object);
     return !changes || recorder_.constants.contains(object) || recorder_.frozen.wasAdded(object);
@@ -71,7 +71,8 @@ class ShadowCheck {
     if (id >= recorder_.sources.size()) {
       return false;
     }
-    // What is plain is guarded by value: a descriptor makes a number anew in each read.
+    // A descriptor may return a new number object in each read. Plain objects are therefore compared by
+    // value.
     PyObject* read = recorder_.sources.objectOf(id);
     return read == object || (read != nullptr && isPlain(read) && pyapi::plainEquals(read, object));
   }
@@ -87,10 +88,10 @@ class ShadowCheck {
     return torchapi::isTensor(object) &&
            (isKnownAs(id, object) || isInput(id, object) || isRestored(id, object));
   }
-  // Two values may be one tensor where a side trace begins: it goes by the name of the last.
+  // Where a side trace begins, two values may be the same tensor, which is then known by the later value.
   bool isRestored(ir::ValueId id, PyObject* tensor) { return recorder_.restored.isTensor(id, tensor); }
-  // A tensor whose metadata an operator in place has changed goes by the name of that operator's result, and
-  // is what its earlier names say, too.
+  // If an in-place operator changes a tensor's metadata, the operator's result is the tensor's new name. The
+  // earlier values are still the same tensor.
   bool isKnownAs(ir::ValueId id, PyObject* tensor) {
     const ir::Trace& trace = recorder_.trace();
     std::optional<ir::ValueId> name = recorder_.ops().valueOf(tensor);
@@ -102,7 +103,7 @@ class ShadowCheck {
       }
       const auto operands = trace.operandsOf(ins);
       if (ins.op != ir::Op::kAten || operands.empty()) return false;
-      // A result that was written to: the first operand, or one of those of `out=`, the last ones.
+      // The tensor that was written to is the first operand; with `out=`, it is one of the last operands.
       const std::string_view op = trace.opNames[ins.opName];
       const bool inPlace = op.substr(0, op.rfind('.')).ends_with('_');
       const size_t place = *name - ins.firstResult;
@@ -113,8 +114,8 @@ class ShadowCheck {
     }
     return name == id;
   }
-  // Read from a source that led to this tensor. Two inputs may be one tensor: a guard says so (restore.cc),
-  // and it goes by the name of either.
+  // True if the value is an input whose source led to this tensor. Two inputs may be the same tensor, under a
+  // guard that says so (restore.cc); then either value may name it.
   bool isInput(ir::ValueId id, PyObject* object) {
     bool input = false, read = false;
     const ir::Trace& trace = recorder_.trace();

@@ -1,23 +1,19 @@
-// What the recorder believes about a frame, compared with the frame.
+// Compares what the recorder knows of a frame with the frame itself.
 //
-// Before an instruction each slot (locals, cells, stack) has a shadow that says what is in it. The rule of
-// each kind:
+// Before each instruction every slot (locals, cells, stack) has a shadow that says what is in it:
 //
-//   kNull     the slot is empty; on the stack of a frame that handles an exception, or raises it again, it
-//   may
-//             hold what is handled outside of the frame, which no snapshot names (PUSH_EXC_INFO puts it
-//             there, SWAP and COPY move it, RERAISE drops it)
-//   kConst    an object that can't change: plain, a class, function, module, code object, range, descriptor
-//   of a
-//             C type, a member of an enum, a tuple of such; or one whose identity the trace has pinned
-//   kSource   the object that the path led to when it was read
-//   kValue    a tensor: the one that the trace knows under this value, or an input whose source led to it
-//   (two
-//             inputs that a guard makes one go by one name); a number: of the value's type
-//   kVirtual  the virtual's object
+//  kNull     the slot is empty. On the stack of a frame that handles or re-raises an exception, the slot may
+//            hold the exception that is handled outside of the frame, which no snapshot names
+//            (PUSH_EXC_INFO puts it there, SWAP and COPY move it, RERAISE drops it).
+//  kConst    an object that can't change: plain, a class, function, module, code object, range, descriptor
+//            of a C type, enum member, or a tuple of such; or an object whose identity is pinned
+//  kSource   the object that the path led to when it was read
+//  kValue    a number of the value's type; or the tensor that the trace knows under this value, or an input
+//            whose source led to it (two inputs that a guard makes one may go by either name)
+//  kVirtual  the virtual's object
 //
-// The rest of docs/internals/capture.md is built on this; a slot that differs would be read as something else
-// by the next instruction. Linear in the number of slots; runs where verification is on.
+// All of docs/internals/capture.md rests on this. If a slot differed, the next instruction would be recorded
+// for another object. Linear in the number of slots; runs where verification is on.
 #pragma once
 
 #include <string>
@@ -26,7 +22,7 @@
 
 namespace kintsugi::capture {
 
-// The first slot that is not what its shadow says; empty: none.
+// Describes the first slot that is not what its shadow says; empty if there is none.
 std::string shadowProblem(RecordContext& recorder, const ShadowFrame& frame, const Activation& act,
                           const Instr& instr);
 

@@ -26,7 +26,7 @@ std::string_view text(PyObject* name) {
   return {chars != nullptr ? chars : "", chars != nullptr ? static_cast<size_t>(n) : 0};
 }
 
-// What tensors' classes have is not looked up by the recorder alone.
+// Attributes of tensor classes are also read by torch's C++ code, which the recorder does not see.
 bool isTensorClass(PyTypeObject* type) {
   static constinit pyapi::Lazy<PyTypeObject*> baseSlot;
   PyTypeObject* base = baseSlot.get([] {
@@ -40,7 +40,7 @@ bool isTensorClass(PyTypeObject* type) {
 
 }  // namespace
 
-// Names with a meaning for C code stay as they are.
+// Special names such as `__len__` have a meaning for C code, so they are never opened.
 bool mayOpen(PyTypeObject* type, PyObject* name) {
   return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !PyType_HasFeature(type, Py_TPFLAGS_IMMUTABLETYPE) &&
          !text(name).starts_with("__") && !isTensorClass(type);
@@ -64,7 +64,8 @@ void noteClosed(RecordContext& rec, PyTypeObject* type, PyObject* name) {
   if (mayOpen(rec, type, name)) rec.attributes.close(type, name);
 }
 
-// Does the code that is being recorded set an attribute of that name? The value is none that is called.
+// True if the code that is being recorded sets an attribute of that name, and `value` is not a descriptor or
+// a class.
 bool isStoredHere(RecordContext& rec, PyObject* value, PyObject* name) {
   const ShadowFrame* frame = rec.frames.current();
   if (frame == nullptr || isDescriptor(value) || PyType_Check(value)) return false;
@@ -87,7 +88,7 @@ PyObject* own(PyTypeObject* type, PyObject* name) {
   return value;
 }
 
-// The first class that has the attribute, or null.
+// The first class in the MRO that has the attribute, or null.
 PyTypeObject* ownerOf(PyObject* order, Py_ssize_t from, PyObject* name) {
   for (Py_ssize_t i = from; i < PyTuple_GET_SIZE(order); ++i) {
     if (own(at(order, i), name) != nullptr) return at(order, i);
@@ -109,7 +110,7 @@ bool anyOpen(RecordContext& rec, PyObject* order, Py_ssize_t from, PyObject* nam
   return false;
 }
 
-// Whether look-up binds what it has found follows from the type, which is part of the guard.
+// Look-up binds the value if its type is a descriptor's. The guard on the type covers this.
 void guardEntry(RecordContext& rec, TypeEntry& entry) {
   if (!rec.live()) return;
   if (isDescriptor(entry.value)) {
@@ -121,7 +122,8 @@ void guardEntry(RecordContext& rec, TypeEntry& entry) {
   rec.guards.guardTypeVersion(Py_TYPE(entry.value));
 }
 
-// The attribute will be set in the class that is asked, or in the one that has it.
+// Opens the attribute in each class from the one that is asked to the one that has it: any of them may get
+// it.
 void openUpTo(RecordContext& rec, PyObject* order, Py_ssize_t from, PyTypeObject* owner, PyObject* name) {
   for (Py_ssize_t i = from; i < PyTuple_GET_SIZE(order); ++i) {
     PyTypeObject* base = at(order, i);
@@ -195,7 +197,8 @@ std::optional<bool> storeOpen(RecordContext& rec, Shadow shadow, PyObject* objec
   if (setter && isOpen(rec, type, name)) rec.abort(diag::Code::KTG0303, {pyapi::typeName(type)});
   if (setter) return std::nullopt;
   if (!isOpen(rec, type, name)) {
-    if (real != nullptr && isDescriptor(real)) return std::nullopt;  // a method, which stays for a while
+    // The class gets a method, which will rarely change again.
+    if (real != nullptr && isDescriptor(real)) return std::nullopt;
     rec.attributes.noteWritten(type, name);
     if (rec.attributes.isClosed(type, name)) return std::nullopt;
     rec.attributes.open(type, name);
@@ -207,7 +210,7 @@ std::optional<bool> storeOpen(RecordContext& rec, Shadow shadow, PyObject* objec
   const Shadow target = Shadow::source(rec.guards.sourceOf(shadow, object));
   PyObject* before = own(type, name);
   if (real == nullptr && before == nullptr)
-    return rec.heap.lacksKey(dict, pyapi::dictOf(type), name);  // raises
+    return rec.heap.lacksKey(dict, pyapi::dictOf(type), name);  // the run raises AttributeError
   if (real == nullptr) rec.objects.dictEntry(dict, pyapi::dictOf(type), name, before);
   rec.classVersions.expectWrites();
   const bool written = real != nullptr

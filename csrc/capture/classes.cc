@@ -28,7 +28,8 @@ std::optional<Shadow> ownAttribute(RecordContext& rec, PyTypeObject* type, PyObj
     auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(pyapi::mroOf(type), i));
     if (PyDict_Contains(pyapi::dictOf(cls), name) != 1) continue;
     Virtual* v = ownClass(rec, cls);
-    // type.__new__ wraps some functions: then it is not what the namespace says.
+    // type.__new__ wraps some functions (`__new__`, `__init_subclass__`). Then the class's entry is not the
+    // namespace's.
     if (v == nullptr || v->exposed) return std::nullopt;
     if (PyDict_GetItemWithError(v->partObjects[v->parts.size()].get(), name) != value) return std::nullopt;
     return rec.objects.entryOf(*v, name);
@@ -44,7 +45,7 @@ bool pinClasses(RecordContext& rec, Shadow& shadow, PyObject* object) {
     }
     if (parts) return rec.live();
   }
-  // One of the trace is this one in every run.
+  // A class that the trace makes is this very class in every run.
   const bool ours = PyType_Check(object) && ownClass(rec, reinterpret_cast<PyTypeObject*>(object)) != nullptr;
   return ours ? guardOwnClass(rec, reinterpret_cast<PyTypeObject*>(object)) && rec.live()
               : rec.guards.pinDeep(shadow, object);
@@ -57,16 +58,17 @@ PyObject* versionName() {
   return name;
 }
 
-// The version of a class that was built, as it is here.
+// An instruction that asks for the class's current version.
 ir::ValueId versionNow(RecordContext& rec, Virtual& cls) {
-  rec.facts.bound = "it makes a class";  // whose version is a number of this process
+  rec.facts.bound = "it makes a class";  // the version is a number of this process
   const ir::Operand function = ir::Operand::constant(rec.guards.constId(pyapi::classVersion()));
   const size_t at = rec.steps.emit(ir::Op::kCallKnown, {function, ir::Operand::value(cls.value)},
                                    {{ir::TypeKind::kObject, ir::kNone}}, rec.snapshots.stateBefore());
   return rec.trace().code[at].firstResult;
 }
 
-// Unknown code may have changed it: that it has not is guarded. False: the recording has ended.
+// Unknown code may have changed the class. Guards that its version is still the same. False: the recording
+// ended.
 bool pinUnchanged(RecordContext& rec, Virtual& v, const char* name) {
   PyObject* encoded = v.attrs ? PyDict_GetItemWithError(v.attrs.get(), versionName()) : nullptr;
   if (encoded == nullptr || rec.instruction.isExecuted()) {
@@ -126,7 +128,8 @@ std::optional<bool> storeInClass(RecordContext& rec, Shadow shadow, PyObject* ob
   Virtual* v = ownClass(rec, reinterpret_cast<PyTypeObject*>(object));
   if (v == nullptr) return std::nullopt;
   const std::string_view text = PyUnicode_AsUTF8(name);
-  // Those mean something to C code, which a class that is made with them would do otherwise.
+  // Special names have a meaning for C code. A class that is made with such an entry from the start would
+  // behave differently, so setting one later is not recorded.
   PyObject* space = v->partObjects[v->parts.size()].get();
   if (v->exposed || text.starts_with("__") || (value.isVirtual() && PyDict_Contains(space, name) != 0)) {
     refuseClass(rec, PyUnicode_AsUTF8(name));

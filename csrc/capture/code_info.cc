@@ -1,4 +1,4 @@
-// Decodes code objects, and keeps the result in the code object's extra slot.
+// Decodes code objects, and stores the result in a code object's extra slot.
 #include <memory>
 #include <new>
 
@@ -15,8 +15,8 @@ struct CodeInfoBuilder {
   static void destroy(void* info);
 };
 
-// A unit inside an instruction (an inline cache, or an EXTENDED_ARG after the first) is decoded like a
-// beginning: nothing jumps there.
+// Each unit of an instruction gets the same decoded entry, the units of its inline cache and of EXTENDED_ARG
+// included. Nothing jumps to those.
 CodeInfo* CodeInfoBuilder::build(PyCodeObject* code) {
   auto bytes = pyapi::Ref<>::steal(PyCode_GetCode(code));
   if (!bytes) {
@@ -29,7 +29,7 @@ CodeInfo* CodeInfoBuilder::build(PyCodeObject* code) {
     PyErr_NoMemory();
     return nullptr;
   }
-  int32_t callStart = -1;  // where the KW_NAMES/PRECALL of the coming CALL begin
+  int32_t callStart = -1;  // unit of the first KW_NAMES or PRECALL before the next CALL
   int32_t globals = 0;
   int32_t attributes = 0;
   for (int32_t unit = 0; unit < size;) {

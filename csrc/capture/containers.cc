@@ -1,4 +1,4 @@
-// Objects: iteration; writes to dicts and lists, as effects.
+// The iteration of objects, and writes to dicts and lists as effects.
 #include "capture/lists.h"
 
 #include "capture/calls/model.h"
@@ -10,7 +10,8 @@ namespace kintsugi::capture {
 
 using ir::Op;
 
-// The shadows of everything that iterating over the object gives, without consuming it. Nothing: not known.
+// The shadows of all items that iterating over the object would give; nothing is consumed. Nothing: not
+// known.
 std::optional<std::vector<Shadow>> Objects::iterated(Shadow shadow, PyObject* object) {
   if (PyTuple_Check(object) || PyList_Check(object)) return elementsOf(shadow, object);
   if (shadow.isConst() && rec_.guards.isFrozen(object) && PyObject_Size(object) >= 0) {
@@ -43,11 +44,11 @@ std::optional<std::vector<Shadow>> Objects::iterated(Shadow shadow, PyObject* ob
 bool Objects::orderIsKnown(Shadow shadow, PyObject* set) {
   if (shadow.isVirtual() && !virtualOf(shadow).parts.empty()) return false;
   if (PySet_GET_SIZE(set) < 2) return true;
-  facts_.bound = "the order of a set is part of it";  // hashes of texts differ from process to process
+  facts_.bound = "the order of a set is part of it";  // hashes of strings differ from process to process
   return shadow.isConst() || (shadow.isVirtual() && virtualOf(shadow).kind == VirtualKind::kSet);
 }
 
-// what: 0 keys, 1 values, 2 items
+// `what`: 0 keys, 1 values, 2 items
 std::optional<std::vector<Shadow>> Objects::dictParts(Shadow shadow, PyObject* dict, int64_t what) {
   if (!rec_.guards.pinKeys(shadow, dict)) return std::nullopt;
   std::vector<Shadow> parts;
@@ -63,7 +64,7 @@ std::optional<std::vector<Shadow>> Objects::dictParts(Shadow shadow, PyObject* d
   return parts;
 }
 
-// The object that iterating over `object` begins with, when `iterator` was just made for it.
+// Describes `iterator`, which was just made for iterating over `object`.
 Shadow Objects::newIterator(PyObject* iterator, Shadow shadow, PyObject* object) {
   Shadow result = newVirtual(VirtualKind::kIterator, iterator);
   Virtual& v = virtualOf(result);
@@ -74,7 +75,7 @@ Shadow Objects::newIterator(PyObject* iterator, Shadow shadow, PyObject* object)
 
 namespace {
 
-// The real iterator has dropped its sequence, which may grow again.
+// The real iterator is exhausted and has dropped its sequence. The sequence may grow again, but is not read.
 void endIterator(RecordContext& rec, Virtual& v) {
   const bool list = PyList_Check(v.partObjects[0].get());
   pyapi::Ref<> nothing = pyapi::steal(list ? PyList_New(0) : PyTuple_New(0));
@@ -84,15 +85,16 @@ void endIterator(RecordContext& rec, Virtual& v) {
   rec.objects.touched(v);
 }
 
-// Null: not one of a sequence. That of a tensor goes over a tuple that nobody else sees.
+// The real state of a sequence iterator; null for iterators of other objects. The iterator of a tensor runs
+// over a tuple that nobody else sees.
 const pyapi::SequenceIterator* realIterator(const Virtual& v) {
-  if (v.partObjects.empty()) return nullptr;  // it is being restored
+  if (v.partObjects.empty()) return nullptr;  // the iterator is being restored
   PyObject* container = v.partObjects[0].get();
   return PyTuple_Check(container) || PyList_Check(container) ? pyapi::sequenceIteratorOf(v.object.get())
                                                              : nullptr;
 }
 
-// Counted from its first item on, also where it goes back.
+// The number of items given so far. A reversed iterator counts down, so its index is turned round.
 int64_t placeOf(const Virtual& v, const pyapi::SequenceIterator& real) {
   const PyTypeObject* type = Py_TYPE(v.object.get());
   const bool back = type == &PyListRevIter_Type || type == &PyReversed_Type;
@@ -101,8 +103,8 @@ int64_t placeOf(const Virtual& v, const pyapi::SequenceIterator& real) {
 
 }  // namespace
 
-// C code moves iterators on without asking anybody: zip() takes an item of its first iterator before it finds
-// that its second one has none left.
+// Updates the iterators that C code has moved on without a call of Python code. Example: zip() takes an item
+// of its first iterator before it finds that the second one has none left.
 void syncIterators(RecordContext& rec) {
   std::erase_if(rec.virtuals.iterators(), [&](uint32_t id) {
     const Virtual& v = rec.virtuals.at(id);
@@ -118,8 +120,8 @@ void syncIterators(RecordContext& rec) {
       if (size > 0) endIterator(rec, v);
       continue;
     }
-    if (real->sequence != v.partObjects[0].get() &&
-        Py_SIZE(real->sequence) != size) {  // a copy, turned round
+    // Some iterators run over a reversed copy. One of another length can't be compared with the container.
+    if (real->sequence != v.partObjects[0].get() && Py_SIZE(real->sequence) != size) {
       rec.abort(diag::Code::KTG0101, {pyapi::typeNameOf(v.object.get())});
       return;
     }
@@ -131,7 +133,7 @@ void syncIterators(RecordContext& rec) {
   }
 }
 
-// The iterator has given `item`: its shadow; the iterator moves on.
+// The iterator has given `item` and moves on. Returns the shadow of the item.
 std::optional<Shadow> Objects::advance(Shadow iterator, PyObject* item) {
   if (!iterator.isVirtual()) return std::nullopt;
   Virtual& v = virtualOf(iterator);
@@ -202,8 +204,8 @@ std::optional<Shadow> Objects::advanceView(Shadow view, int64_t at, PyObject* it
   return tupleOf(item, {Shadow::constant(), entry});
 }
 
-// Makes sure that an iterator will give as many items again, and announces the frame that the next item may
-// need.
+// Makes sure that the iterator will give as many items in each run, and announces the frame that the next
+// item may need.
 bool Objects::prepareNext(Shadow iterator, CallSite site) {
   if (!iterator.isVirtual()) {
     rec_.abort(diag::Code::KTG0101, {"an iterator that is older than the trace"});
@@ -211,11 +213,11 @@ bool Objects::prepareNext(Shadow iterator, CallSite site) {
   }
   Virtual& v = virtualOf(iterator);
   switch (v.kind) {
-    case VirtualKind::kIterator: {  // how many there are was pinned when it was made
+    case VirtualKind::kIterator: {  // the number of items was pinned when it was made
       PyObject* container = v.partObjects[0].get();
       const bool items = (PyTuple_Check(container) || PyList_Check(container)) &&
                          v.index < static_cast<int64_t>(Py_SIZE(container));
-      // Whether a step gives a tensor of the trace is asked before the instruction has run.
+      // This may need an instruction of the trace, which has to come before the current one is executed.
       if (items && torchapi::isTensor(PySequence_Fast_ITEMS(container)[v.index]))
         elementOf(v.parts[0], container, v.index);
       return rec_.live();
@@ -249,7 +251,7 @@ bool Objects::prepareNext(Shadow iterator, CallSite site) {
   }
 }
 
-// What iterated() says of a dict's items are the values; the pair, once there is one.
+// The shadow of one item. For dict items, iterated() gives the values' shadows; here the pair is described.
 Shadow Objects::itemOf(Shadow iterable, Shadow part, PyObject* item) {
   return iterable.isVirtual() && isItemsView(iterable) ? tupleOf(item, {Shadow::constant(), part}) : part;
 }
@@ -273,12 +275,12 @@ bool Heap::deleteItem(Shadow shadow, PyObject* dict, PyObject* key) {
   return noteDelete(dict, key);
 }
 
-// The consumer of a generator made here is about to take all of its items.
+// The consumer of a generator that the trace has made is about to take all of its items.
 void Callees::expectItems(Shadow generator) { expected_.collectFrom(rec_.objects.virtualOf(generator)); }
 
 std::vector<Shadow> Callees::takeItems() { return expected_.takeItems(); }
 
-// object.method(args...) as an effect, without a result.
+// Emits `object.method(args...)` as an effect; the result is not used.
 bool Heap::emitMethod(const char* method, Shadow shadow, PyObject* object,
                       const std::vector<std::pair<Shadow, PyObject*>>& args) {
   PyObject* descriptor = specialMethod(Py_TYPE(object), method);
@@ -308,7 +310,7 @@ bool Heap::emitMethod(const char* method, Shadow shadow, PyObject* object,
   }
   size_t at = rec_.steps.emit(Op::kCallKnown, operands, {{ir::TypeKind::kObject, ir::kNone}},
                               rec_.snapshots.stateBefore());
-  // It stores what it is given and calls nothing.
+  // list.append only stores its argument and calls no other code.
   document_.trace.code[at].deferrable = PyList_CheckExact(object) && std::string_view(method) == "append";
   return rec_.live();
 }

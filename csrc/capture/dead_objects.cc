@@ -15,23 +15,23 @@ namespace {
 constexpr size_t kNewest = 16;
 constexpr size_t kMany = 32;
 
-// None of the program's code runs when one of these goes, but that of what only it holds.
+// Dropping an object of these kinds runs no code of the program, other than finalizers of what only it holds.
 constexpr uint32_t maskOf(std::initializer_list<VirtualKind> kinds) {
   uint32_t mask = 0;
   for (const VirtualKind kind : kinds) mask |= 1u << static_cast<uint32_t>(kind);
   return mask;
 }
-constexpr uint32_t kKinds =
+constexpr uint32_t kSimpleKinds =
     maskOf({VirtualKind::kTuple, VirtualKind::kList, VirtualKind::kDict, VirtualKind::kCell,
             VirtualKind::kFunction, VirtualKind::kMethod, VirtualKind::kIterator, VirtualKind::kDictView,
             VirtualKind::kSlice, VirtualKind::kZip, VirtualKind::kEnumerate, VirtualKind::kMap,
             VirtualKind::kRange, VirtualKind::kDeque});
 
-// An exception holds the frames that it has passed, a generator its own.
-constexpr uint32_t kMore = maskOf(
+// These kinds hold more: an exception the frames that it has passed, a generator its own frame.
+constexpr uint32_t kComplexKinds = maskOf(
     {VirtualKind::kInstance, VirtualKind::kException, VirtualKind::kTraceback, VirtualKind::kGenerator});
 
-// How often an object holds another one.
+// How many references `holder` has to `part`.
 Py_ssize_t timesHeld(PyObject* holder, PyObject* part) {
   struct Count {
     PyObject* part;
@@ -46,8 +46,8 @@ Py_ssize_t timesHeld(PyObject* holder, PyObject* part) {
   return count.times;
 }
 
-// A generator is closed without running anything where it has no handlers, waits for nobody else's generator,
-// who would be closed, and holds nothing that runs code when it goes.
+// True if closing the generator runs no code: it has no handlers, it does not delegate to a generator that
+// somebody else holds and would see closed, and what it holds has no finalizer in Python.
 bool isQuietGenerator(PyObject* object) {
   if (!PyGen_CheckExact(object)) return false;
   auto* generator = pyapi::asGenerator(object);
@@ -55,7 +55,7 @@ bool isQuietGenerator(PyObject* object) {
   PyObject* inner = pyapi::delegatesTo(generator);
   const auto hasOtherOwner = [&] {
     return Py_REFCNT(inner) > timesHeld(object, inner) + 1;
-  };  // and the recorder's
+  };  // one more reference is the recorder's
   if (inner != nullptr && (hasOtherOwner() || !isQuietGenerator(inner))) return false;
   return !FinalizedObjects::holdsPython(object);
 }
@@ -66,7 +66,7 @@ bool hasFinalizer(PyObject* object) {
 }
 
 bool mayBeDropped(const Virtual& v) {
-  return (kKinds >> static_cast<uint32_t>(v.kind) & 1) != 0 && v.object && !v.shared;
+  return (kSimpleKinds >> static_cast<uint32_t>(v.kind) & 1) != 0 && v.object && !v.shared;
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ bool hasWeakCallback(PyObject* object) {
 
 void DeadObjects::drop(Virtual& v) {
   virtuals_.forgetIdentity(v);
-  v.kind = VirtualKind::kOpaque;  // nothing names it; if something did, it couldn't be built again
+  v.kind = VirtualKind::kOpaque;  // if a shadow still named it, it could not be rebuilt
   v.parts.clear();
   v.partObjects.clear();
   v.attrs.reset();
@@ -106,7 +106,8 @@ void DeadObjects::sweep() {
 void DeadObjects::sweepInstances() {
   const auto mayGo = [this](uint32_t id) {
     const Virtual& v = virtuals_.at(id);
-    return v.object && !v.shared && ((kKinds | kMore) >> static_cast<uint32_t>(v.kind) & 1) != 0;
+    return v.object && !v.shared &&
+           ((kSimpleKinds | kComplexKinds) >> static_cast<uint32_t>(v.kind) & 1) != 0;
   };
   for (size_t i = live_.size(); i-- > 0;) {
     Virtual& v = virtuals_.at(live_[i]);
@@ -121,14 +122,14 @@ void DeadObjects::sweepInstances() {
   std::erase_if(live_, [&](uint32_t id) { return !mayGo(id); });
 }
 
-// The newest first: they hold older ones.
+// Goes from the newest to the oldest, since newer objects hold older ones.
 void DeadObjects::sweepFrom(size_t first) {
   for (size_t i = ids_.size(); i-- > first;) {
     Virtual& v = virtuals_.at(ids_[i]);
     if (mayBeDropped(v)) {
       PyObject* object = v.object.get();
       if (Py_REFCNT(object) > 1) {
-        continue;  // what most are: nothing else about them is asked
+        continue;  // true for most objects, so this is asked first
       }
       if (!hasFinalizer(object) && !isWeaklyReferenced(object)) {
         drop(v);

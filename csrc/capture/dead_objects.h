@@ -1,10 +1,9 @@
-// Objects that were made in the trace and that nobody but the recorder holds any more: their identity
-// can't be asked for again, so they go, and the tensors in them with them. Without it a recording would keep
-// the result of every layer that was ever in an argument tuple, and a first call would need many times
-// eager's memory.
+// Drops objects that the trace has made and that only the recorder still holds. Their identity can't be asked
+// for any more. Without this, a recording would keep the result of every layer that was ever in an argument
+// tuple, and a first call would need many times eager's memory.
 //
-// Only exact tuples, lists and dicts: no code of the program's runs when one of them goes. A container in
-// another one goes with it or in a later sweep.
+// sweep() drops only objects of builtin kinds (tuples, lists, dicts and the like): dropping them runs no code
+// of the program. A container inside another one goes with it or in a later sweep.
 //
 // Ownership: borrows the table of virtual objects, and pauses the recording while an object goes. Owned by
 // the Recorder; the recording thread, GIL held. Example: dead.add(shadow.virtualId()); ... dead.sweep();
@@ -19,9 +18,9 @@
 
 namespace kintsugi::capture {
 
-// Does a weak reference tell whether it has gone?
+// True if a weak reference tells whether the object still exists.
 bool isWeaklyReferenced(PyObject* object);
-// ... and call somebody then?
+// True if such a reference also has a callback.
 bool hasWeakCallback(PyObject* object);
 
 class DeadObjects {
@@ -32,10 +31,11 @@ class DeadObjects {
     ids_.push_back(virtualId);
     live_.push_back(virtualId);
   }
-  // Looks at the newest ones, and at all of them once there are many more than were left by the last such
-  // sweep.
+  // Looks at the newest objects. Looks at all of them if there are many more than the last full sweep has
+  // left.
   void sweep();
-  // All of them, instances of classes without a finalizer, and exceptions: what they hold is waited for.
+  // Looks at all objects, also at exceptions and instances without a finalizer, because somebody waits for
+  // the end of what they hold.
   void sweepInstances();
 
  private:
@@ -45,8 +45,8 @@ class DeadObjects {
   VirtualTable& virtuals_;
   Pauses& pauses_;
   std::vector<uint32_t> ids_;
-  std::vector<uint32_t> live_;  // of these, and of instances, those that no sweep has seen gone
-  size_t left_ = 0;             // by the last sweep of all
+  std::vector<uint32_t> live_;  // objects and instances that no sweep has dropped
+  size_t left_ = 0;             // by the last full sweep
 };
 
 }  // namespace kintsugi::capture

@@ -16,13 +16,14 @@ using ir::RecipeKind;
 
 namespace {
 
-// Virtual::index of an exception: its context is what is handled outside.
+// A value of Virtual::index for exceptions: the `__context__` is what the caller of the compiled function
+// handles.
 constexpr int64_t kContextOutside = 1;
 
 bool isNothing(PyObject* object) { return object == nullptr || object == Py_None; }
 
-// Is it made again from what the trace knows, wherever it is needed?
-bool isOurs(RecordContext& rec, Shadow shadow) {
+// True if the exception can be rebuilt from what the trace knows, wherever it is needed.
+bool isUnbuilt(RecordContext& rec, Shadow shadow) {
   return shadow.isVirtual() && rec.objects.virtualOf(shadow).value == ir::kNone;
 }
 
@@ -47,7 +48,7 @@ Operand currentTraceback(RecordContext& rec, Operand exception) {
   return call(rec, getattr, {exception, Operand::constant(rec.guards.constId(name))});
 }
 
-// The operand of a cause or a context. False: the trace does not know it.
+// The operand of a `__cause__` or `__context__`. False if the trace does not know the object.
 bool linkedOperand(RecordContext& rec, PyObject* object, Operand& out) {
   if (isNothing(object)) {
     out = Operand::null();
@@ -61,7 +62,7 @@ bool linkedOperand(RecordContext& rec, PyObject* object, Operand& out) {
   return known && rec.snapshots.operandOf(*known, object, out);
 }
 
-// One entry of a traceback, before `next`.
+// Makes a traceback entry whose `tb_next` is `next`.
 Operand entryRecipe(RecordContext& rec, const pyapi::TracebackEntry& entry, Operand next) {
   Recipe recipe;
   recipe.kind = RecipeKind::kTraceback;
@@ -76,7 +77,7 @@ void emitLink(RecordContext& rec, Operand exception, const char* name, Operand v
                  rec.snapshots.stateBefore());
 }
 
-// The entries that frames of the trace have put before what the exception had.
+// Emits the traceback entries that frames of the trace have put in front of the exception's old traceback.
 bool emitTraceback(RecordContext& rec, Operand exception, PyObject* now, PyObject* before) {
   std::vector<pyapi::TracebackEntry> added;
   while (now != before) {
@@ -91,8 +92,8 @@ bool emitTraceback(RecordContext& rec, Operand exception, PyObject* now, PyObjec
   return true;
 }
 
-// A step's own code may have raised one exception while it handled another: the context of the first of them
-// is ours.
+// Code inside a step may have raised one exception while it handled another. Only the first of them has a
+// context that the trace knows.
 bool emitContext(RecordContext& rec, Operand exception, const Raised& raised, PyObject* now) {
   if (raised.byStep) {
     while (!isNothing(now) && now != rec.exceptions.handledOutside() && !rec.objects.knownObject(now)) {
@@ -141,7 +142,8 @@ bool sameField(PyObject* a, PyObject* b) {
   return isPlain(a) && PyObject_RichCompareBool(a, b, Py_EQ) == 1;
 }
 
-// What C code has put beside the arguments (AttributeError.name), where the constructor would not.
+// Fields that C code sets beside the arguments (such as AttributeError.name) and that the constructor does
+// not.
 bool addFields(RecordContext& rec, PyObject* exception, PyObject* args, Recipe& recipe) {
   pyapi::Ref<> made = pyapi::newException(Py_TYPE(exception), args);
   if (!made) {
@@ -206,7 +208,7 @@ ShadowFrame* handlingFrame(RecordContext& rec) {
 
 void noteRaised(RecordContext& rec, PyObject* exception, bool byStep) {
   auto known = PyExceptionInstance_Check(exception) ? rec.objects.knownObject(exception) : std::nullopt;
-  if (!known || isOurs(rec, *known)) return;
+  if (!known || isUnbuilt(rec, *known)) return;
   std::vector<Raised>& all = rec.exceptions.raised();
   std::erase_if(all, [&](const Raised& r) { return r.exception.get() == exception; });
   const pyapi::ExceptionParts parts = pyapi::partsOf(exception);
@@ -215,7 +217,7 @@ void noteRaised(RecordContext& rec, PyObject* exception, bool byStep) {
 }
 
 void noteCaught(RecordContext& rec, Shadow shadow, PyObject* exception) {
-  if (isOurs(rec, shadow)) {
+  if (isUnbuilt(rec, shadow)) {
     const bool outside = pyapi::partsOf(exception).context == nullptr &&
                          rec.exceptions.handledOutside() == nullptr && handlingFrame(rec) == nullptr;
     if (outside) rec.objects.virtualOf(shadow).index = kContextOutside;
@@ -286,11 +288,11 @@ Shadow tracebackShadow(RecordContext& rec, PyObject* traceback) {
   return known ? *known : rec.objects.newVirtual(VirtualKind::kTraceback, traceback);
 }
 
-// Of one that others hold, which only the run knows: asked for in a step.
+// The traceback of an exception that was not made by the trace. Only the run knows it, so a step asks for it.
 Shadow tracebackOf(RecordContext& rec, Shadow shadow, PyObject* exception, PyObject* traceback) {
   if (isNothing(traceback)) return Shadow::constant();
   if (auto known = rec.objects.knownObject(traceback)) return *known;
-  if (isOurs(rec, shadow)) return tracebackShadow(rec, traceback);
+  if (isUnbuilt(rec, shadow)) return tracebackShadow(rec, traceback);
   static constinit pyapi::Lazy<PyObject*> getattrSlot;
   PyObject* getattr = getattrSlot.get([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"); });
   static PyObject* name = PyUnicode_InternFromString("__traceback__");
@@ -305,11 +307,12 @@ Shadow tracebackOf(RecordContext& rec, Shadow shadow, PyObject* exception, PyObj
   const Shadow result = rec.guards.readSource(guard::SourceKind::kValue, ir::kNone, nullptr,
                                               rec.trace().code[at].firstResult, traceback);
   rec.finalized.add(traceback);
-  rec.steps.flushBlock();  // another step of the same instruction may follow
+  rec.steps.flushBlock();  // the same instruction may need another step
   return result;
 }
 
-// Where the class is C's, the constructor is called again, perhaps with more than it keeps in `args`.
+// An exception of a built-in class is rebuilt by a call of its constructor, perhaps with more arguments than
+// `args` keeps.
 bool exceptionParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   PyObject* object = v.object.get();
   const pyapi::ExceptionParts parts = pyapi::partsOf(object);

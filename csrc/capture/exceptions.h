@@ -1,10 +1,10 @@
-// Inside capture only: exceptions that are raised and handled in the trace.
+// Exceptions that are raised and handled in the trace. Inside capture only.
 //
-// One that was made in the trace is a virtual object: its recipe says what the real one says at that moment,
-// context and traceback included. One that others hold (a step's result, one that has escaped) is changed
-// where it is raised: what the raise has changed is written as effects when the handler begins. What the
-// caller of the compiled function handles is outside: the context of the first exception that the trace
-// raises is whatever is handled there in that run.
+// An exception that the trace has made is a virtual object: its recipe says what the real one has at that
+// moment, context and traceback included. An exception that is held outside the trace (a step's result, one
+// that has escaped) is changed when it is raised: these changes are written as effects when the handler
+// begins. The exception that the compiled function's caller is handling is *outside*: in each run, it is the
+// context of the first exception that the trace raises.
 //
 // The recording thread, GIL held.
 #pragma once
@@ -15,30 +15,30 @@ namespace kintsugi::capture {
 
 // The innermost frame that handles an exception; null: nothing of the trace is handled.
 ShadowFrame* handlingFrame(RecordContext& rec);
-// `exception` is about to be raised; `byStep`: a step has raised it.
+// `exception` is about to be raised. `byStep`: a step has raised it.
 void noteRaised(RecordContext& rec, PyObject* exception, bool byStep);
-// ... and has reached a handler.
+// The exception has reached a handler.
 void noteCaught(RecordContext& rec, Shadow shadow, PyObject* exception);
-// At the first instruction of the handler.
+// At the first instruction of the handler: writes the effects.
 void emitRaised(RecordContext& rec);
-// What closes when it goes (finalized_objects.h) lives as long as the exception is handled, if a frame that
-// it has passed holds it.
+// An object that closes when it is dropped (finalized_objects.h) lives as long as the exception is handled,
+// if a frame that the exception has passed holds the object.
 void holdPassedFrames(RecordContext& rec, ShadowFrame& frame, PyObject* exception);
 void releasePassedFrames(RecordContext& rec, ShadowFrame& frame);  // the handler ends
-// A step that is not looked into may ask for the handled exceptions: each becomes one object for everybody.
+// Before an opaque step, which may ask for the handled exceptions: they escape.
 bool escapeHandled(RecordContext& rec);
 
-// A side trace begins: the exception's context is what is handled outside.
+// For a side trace: the exception's context is what the caller handles.
 void contextIsOutside(RecordContext& rec, Shadow exception);
 bool exceptionParts(RecordContext& rec, Virtual& v, ir::Recipe& recipe);
 bool tracebackParts(RecordContext& rec, Virtual& v, ir::Recipe& recipe);
-// Its cause, context and traceback, as far as the trace knows them.
+// The `__cause__`, `__context__` and `__traceback__`, as far as the trace knows them.
 std::vector<PyObject*> linkedObjects(PyObject* exception);
-// A traceback, or None where there is none (null).
+// The shadow of a traceback; of None if `traceback` is null.
 Shadow tracebackShadow(RecordContext& rec, PyObject* traceback);
 // The traceback of an exception; writes a step where the trace does not know it.
 Shadow tracebackOf(RecordContext& rec, Shadow shadow, PyObject* exception, PyObject* traceback);
-// Can an instance be made again around its class's own code?
+// True if an instance can be rebuilt without running code of its class.
 bool isRebuiltException(PyTypeObject* type);
 
 }  // namespace kintsugi::capture

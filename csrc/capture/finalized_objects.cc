@@ -15,16 +15,16 @@ namespace kintsugi::capture {
 
 namespace {
 
-constexpr int kDepth = 3;  // csv.writer(open(...)) holds a method that holds the file
-constexpr int kMost = 64;  // objects that are looked at
+constexpr int kDepth = 3;  // `csv.writer(open(...))` holds a method that holds the file
+constexpr int kMost = 64;  // the number of objects that one search looks at
 
 struct Search {
   int depth = 0;
   int left = kMost;
-  bool owned = true;    // nobody else holds what is looked at
-  bool found = false;   // a finalizer in C
-  bool weak = false;    // a weak reference, or what nobody but one would miss
-  bool python = false;  // one in Python, which nobody else keeps from running
+  bool owned = true;    // nobody outside the searched path holds the current object
+  bool found = false;   // something has a finalizer in C, or a callback of a weak reference
+  bool weak = false;    // a weak reference, or an object that only weak references would miss
+  bool python = false;  // a finalizer in Python runs if the object is dropped
 };
 
 int visit(PyObject* object, void* data);
@@ -70,7 +70,7 @@ bool FinalizedObjects::holdsPython(PyObject* object) {
   const auto visitPart = [](PyObject* part, void* data) {
     auto& parts = *static_cast<Search*>(data);
     if (PyGen_CheckExact(part) && pyapi::hasHandlers(pyapi::codeOf(pyapi::asGenerator(part))))
-      parts.python = true;  // it is closed
+      parts.python = true;  // dropping it closes it, which runs a handler
     return visit(part, data);
   };
   if (!isPlain(object) && pyapi::isTraversable(object)) pyapi::traverse(object, visitPart, &search);
@@ -101,8 +101,8 @@ void FinalizedObjects::addTo(std::vector<PyObject*>& list, PyObject* object) {
   if (std::ranges::find(list, object) == list.end()) list.push_back(object);
 }
 
-// Exceptions that no handler of the program's has caught and C code has swallowed, as close() does: they hold
-// the frames that they have passed.
+// Forgets exceptions that no handler of the program's has caught, because C code has swallowed them, as
+// close() does with GeneratorExit. They would keep the frames alive that they have passed.
 void FinalizedObjects::forgetSwallowed() {
   std::erase_if(around_.exceptions.raised(), [&](const Raised& raised) {
     PyObject* object = raised.exception.get();
@@ -117,11 +117,11 @@ void FinalizedObjects::freeDropped() {
       kept;  // the instruction may have raised: what follows asks objects, and lets them go
   forgetSwallowed();
   do {
-    around_.dead.sweepInstances();  // methods that are bound to one, objects that hold one
+    around_.dead.sweepInstances();  // bound methods of such objects, and what else holds them
   } while (around_.breaks.isLive() && (freeOne(exceptions_) || freeOne(objects_) || freeOne(weak_)));
 }
 
-// The first that nobody but the recorder holds. False: there is none.
+// Frees the first object that only the recorder holds. Returns false if there is none.
 bool FinalizedObjects::freeOne(const std::vector<PyObject*>& objects) {
   for (size_t i = 0; i < objects.size(); ++i) {
     PyObject* object = objects[i];

@@ -1,10 +1,10 @@
-// What steps gave and does something when it goes: a file that is written out and closed, a socket, or what a
-// weak reference tells of.
+// Results of steps whose end is noticed: a file that is written out and closed, a socket, or an object that a
+// weak reference refers to.
 //
-// The recorder keeps what a step gave for as long as it records, because objects are distinguished by their
-// address. One with a finalizer in C, or that holds such a one, is freed where the program has dropped it:
-// between two instructions, as soon as nobody but the recorder holds it. Its source is forgotten then. A
-// replay needs nothing for it: a value dies after the last instruction or snapshot that names it.
+// The recorder keeps the result of a step until the end of the recording, because objects are distinguished
+// by address. An object with a finalizer in C, or that holds such an object, is freed where the program drops
+// it: between two instructions, as soon as only the recorder holds it. Its source is forgotten then. A replay
+// needs nothing for it: a value is dropped after the last instruction or snapshot that names it.
 //
 // Ownership: borrows what KeptObjects hold, and the tables that may hold such an object besides. Owned by the
 // Recorder. Thread: the recording's; GIL held. Invalidation: clear(), before KeptObjects are cleared.
@@ -25,7 +25,7 @@ namespace kintsugi::capture {
 
 class FinalizedObjects {
  public:
-  // The tables that know such an object, and drop it.
+  // The tables that know such objects, and that drop them.
   struct Around {
     KeptObjects& kept;
     KnownSources& sources;
@@ -37,18 +37,18 @@ class FinalizedObjects {
   };
   explicit FinalizedObjects(const Around& around) : around_(around) {}
 
-  // Does code of the program's run when nobody holds the object any longer, who now is held once?
+  // True if code of the program runs when the last reference to the object goes. It has one reference now.
   static bool runsPython(PyObject* object);
-  // Does what it holds, and nobody else?
+  // True if code of the program runs when objects go that only this object holds.
   static bool holdsPython(PyObject* object);
-  // If it, or what it holds, has such a finalizer. Exceptions and tracebacks hold the frames
-  // that they pass later.
+  // Adds a result of a step, if the object or what it holds has such a finalizer. Exceptions and tracebacks
+  // are always added, since they hold the frames that they pass later.
   void add(PyObject* object);
-  // It was reached from such an object, or a step may have made a weak reference to it.
+  // Adds an object that was reached from such a result, or to which a step may have made a weak reference.
   void addPart(PyObject* object);
   void freeDropped();
-  // The same before a step, which is the first who can ask a weak reference: a look at all that the recorder
-  // holds between any two instructions would cost too much for them.
+  // Frees dropped objects before a step, which is the first that may look at a weak reference. Checking
+  // weakly referenced objects between any two instructions would cost too much.
   void freeForStep() {
     if (!weak_.empty()) freeDropped();
   }
@@ -69,8 +69,8 @@ class FinalizedObjects {
 
   Around around_;
   std::vector<PyObject*> objects_;
-  std::vector<PyObject*> exceptions_;  // and tracebacks
-  std::vector<PyObject*> weak_;        // weak references, and what they tell of
+  std::vector<PyObject*> exceptions_;  // exceptions and tracebacks
+  std::vector<PyObject*> weak_;        // weak references and their targets
 };
 
 }  // namespace kintsugi::capture

@@ -25,7 +25,7 @@ bool hasTrackedFinalizer(PyObject* object) {
 
 namespace {
 
-// The slot itself, a variable in a cell, or a method of the object.
+// True if the slot holds the object directly, in a cell, or as the `self` of a bound method.
 bool holds(PyObject* slot, PyObject* object) {
   if (slot == nullptr || slot == object) return slot == object;
   if (PyCell_Check(slot)) return PyCell_GET(slot) == object;
@@ -47,8 +47,8 @@ bool frameHolds(const ShadowFrame& frame, PyObject* object) {
          std::any_of(stack, top, [object](PyObject* slot) { return holds(slot, object); });
 }
 
-// A generator of the trace that waits, whose frame nobody else can reach.
-bool waits(const Virtual& v) {
+// A suspended generator of the trace whose frame nobody outside the trace can reach.
+bool isSuspended(const Virtual& v) {
   return v.kind == VirtualKind::kGenerator && v.frame != nullptr && v.object && v.value == ir::kNone;
 }
 
@@ -69,17 +69,17 @@ bool FinalizerTracker::isTracked(PyObject* object) const {
   return std::ranges::any_of(tracked_, [object](const Tracked& t) { return t.object == object; });
 }
 
-// Nobody but the recorder holds it.
+// True if only the recorder holds the object.
 bool FinalizerTracker::hasEnded(const Tracked& tracked) const {
   return Py_REFCNT(tracked.object) == ownReferences(tracked.object);
 }
 
-// A generator that the program has dropped, and nothing of which runs when it is closed, drops its reference
-// to what its frame holds.
+// Drops generators that the program has dropped and that run no code when they are closed, so that their
+// frames no longer hold tracked objects.
 void FinalizerTracker::closeDroppedGenerators() {
   for (size_t i = around_.virtuals.size(); i-- > 0;) {
     Virtual& v = around_.virtuals.at(static_cast<uint32_t>(i));
-    if (!waits(v) || Py_REFCNT(v.object.get()) > 1 ||
+    if (!isSuspended(v) || Py_REFCNT(v.object.get()) > 1 ||
         !pyapi::closesQuietly(pyapi::asGenerator(v.object.get())))
       continue;
     const bool holdsOne =
@@ -87,19 +87,20 @@ void FinalizerTracker::closeDroppedGenerators() {
     if (!holdsOne) continue;
     const Paused paused(around_.pauses);
     around_.virtuals.forgetIdentity(v);
-    v.kind = VirtualKind::kOpaque;  // nothing names it
+    v.kind = VirtualKind::kOpaque;  // no shadow names it any more
     v.frame.reset();
     v.object.reset();
   }
 }
 
-// Does a frame of the program's hold it, or a generator that holds no other?
+// True if a frame of the program's holds the object, or a suspended generator that holds no other tracked
+// one.
 bool FinalizerTracker::isHeld(PyObject* object) const {
   for (const auto& frame : around_.frames.all()) {
     if (frameHolds(*frame, object)) return true;
   }
   return std::ranges::any_of(around_.virtuals.all(), [&](const auto& v) {
-    if (!waits(*v) || !generatorHolds(*v, object)) return false;
+    if (!isSuspended(*v) || !generatorHolds(*v, object)) return false;
     return std::ranges::none_of(tracked_, [&](const Tracked& other) {
       return other.object != object && generatorHolds(*v, other.object);
     });
@@ -111,7 +112,7 @@ Py_ssize_t FinalizerTracker::ownReferences(PyObject* object) const {
          static_cast<Py_ssize_t>(around_.overlays.contains(object));
 }
 
-// The references that the recorder has; the last of them may be the last of all.
+// Moves the recorder's own references out. Dropping the last of them may destroy the object.
 std::vector<pyapi::Ref<>> FinalizerTracker::takeReferences(PyObject* object) {
   std::vector<pyapi::Ref<>> taken;
   if (pyapi::Ref<> kept = around_.kept.take(object)) taken.push_back(std::move(kept));
@@ -125,7 +126,7 @@ bool FinalizerTracker::startsAt(ir::SourceId source, ir::ValueId value) const {
   return root.kind == SourceKind::kValue && root.index == static_cast<int64_t>(value);
 }
 
-// What was read from an object that has gone, and has nobody else to hold it.
+// Drops the objects that were read from `gone` and that only the recorder holds now.
 void FinalizerTracker::dropParts(const Tracked& gone) {
   for (ir::SourceId id = 0; id < around_.sources.size(); ++id) {
     PyObject* part = around_.sources.objectOf(id);
@@ -172,9 +173,8 @@ void FinalizerTracker::runPending() {
     runFinalizer(std::move(*gone));
   }
   const auto held = [this](const Tracked& t) { return isHeld(t.object); };
-  if (around_.breaks.isLive() &&
-      !std::ranges::all_of(tracked_, held))  // but by what the recorder may hold, too
-    host_.endFor(firstName());
+  // What only containers or other objects hold may be dropped without notice, so the recording ends.
+  if (around_.breaks.isLive() && !std::ranges::all_of(tracked_, held)) host_.endFor(firstName());
 }
 
 bool FinalizerTracker::putEndedFirst() {
@@ -190,7 +190,8 @@ bool FinalizerTracker::putEndedFirst() {
 void FinalizerTracker::runFinalizer(Tracked tracked) {
   PyObject* object = tracked.object;
   const std::string name = std::string(pyapi::typeNameOf(object)) + ".__del__";
-  tracked_.insert(tracked_.begin(), std::move(tracked));  // while the recording may end
+  // Stays in the list while the calls below may end the recording.
+  tracked_.insert(tracked_.begin(), std::move(tracked));
   const std::optional<ir::StateId> snap = host_.beginFinalizer(name);
   if (!snap || !release()) return;
   tracked = std::move(tracked_.front());
@@ -204,7 +205,7 @@ void FinalizerTracker::runFinalizer(Tracked tracked) {
     PyObject_CallFinalizer(object);
     revived = Py_REFCNT(object) > static_cast<Py_ssize_t>(last.size());
     last.clear();
-    around_.overlays.clear();  // those of its dict hold it
+    around_.overlays.clear();  // an overlay of the object's dict may hold the object
     dropParts(tracked);
   }
   reclaim();
@@ -212,11 +213,11 @@ void FinalizerTracker::runFinalizer(Tracked tracked) {
   if (around_.breaks.isLive()) host_.finishFinalizer(tracked.value, *snap);
 }
 
-// A function returns: its variables go in their order, before anything else does.
+// A function returns. Clears its variables in their order, as CPython does before it drops anything else.
 void FinalizerTracker::clearLocals(ShadowFrame& frame, Activation& act) {
   constexpr int kFunction = CO_OPTIMIZED | CO_NEWLOCALS;
   if ((pyapi::flagsOf(frame.code) & kFunction) != kFunction || pyapi::isSeen(act.frame)) return;
-  const auto runsCode = [&act](size_t index) {  // a generator that runs code when it is closed
+  const auto runsCode = [&act](size_t index) {  // it runs code when it is closed
     PyObject* local = pyapi::localAt(act.frame, static_cast<int>(index));
     if (local == nullptr || !PyGen_CheckExact(local)) return false;
     auto* generator = pyapi::asGenerator(local);
@@ -235,14 +236,15 @@ void FinalizerTracker::clearLocals(ShadowFrame& frame, Activation& act) {
   }
 }
 
-// A function that is called from Python code takes its arguments over from the caller's stack.
+// CPython moves the arguments of a Python call from the caller's stack to the callee's variables. Does the
+// same for tracked objects.
 void FinalizerTracker::transferToCallee(ShadowFrame& caller, PyCodeObject* callee) {
   const Instr* instr = around_.instruction.instr();
   if (instr == nullptr || caller.act == nullptr || !around_.instruction.isExecuted()) return;
   const bool keywords = instr->op == op::CALL_KW;
   if (instr->op != op::CALL && !keywords) return;
   Activation& act = *caller.act;
-  const int above = keywords ? 1 : 0;  // the names of the keywords
+  const int above = keywords ? 1 : 0;  // one entry for the tuple of keyword names
   const int lower = static_cast<int>(instr->arg) + above + 2;
   PyObject* function = act.peek(calleeDepth(act, lower));
   if (!PyFunction_Check(function) || PyFunction_GET_CODE(function) != reinterpret_cast<PyObject*>(callee))
@@ -251,7 +253,7 @@ void FinalizerTracker::transferToCallee(ShadowFrame& caller, PyCodeObject* calle
     PyObject* object = act.peek(i);
     if (object == nullptr || !isTracked(object)) continue;
     caller.top(i) = Shadow::null();
-    Py_DECREF(std::exchange(act.peek(i), nullptr));  // the callee's variable holds it
+    Py_DECREF(std::exchange(act.peek(i), nullptr));  // the callee's variable holds the object now
   }
 }
 
@@ -262,7 +264,7 @@ bool FinalizerTracker::release() {
     return false;
   }
   for (const Tracked& t : tracked_) {
-    if (!hasEnded(t)) takeReferences(t.object);  // the others' turn comes
+    if (!hasEnded(t)) takeReferences(t.object);  // ended objects keep theirs until their own turn
   }
   return true;
 }
@@ -284,7 +286,7 @@ void FinalizerTracker::forgetAll() {
     around_.constants.release(t.object);
     around_.sources.forget(t.object);
     takeReferences(t.object);
-    around_.overlays.clear();  // those of its dict hold what it holds
+    around_.overlays.clear();  // overlays of its dict may hold the same objects
   }
 }
 

@@ -1,16 +1,16 @@
 // Objects with a `__del__` in Python that steps of the trace have made: progress bars, timers, connections.
 //
-// Idea: such an object ends where the program drops it. It has ended when nobody but the recorder holds it;
-// that is asked before each instruction. Then its finalizer runs, as a step of the trace of its own
-// (pyapi/drop_reference.h), after which everything is read again, as after any step that is not looked into.
-// A replay drops its reference to the object in that step and not before, so the trace has to know all the
-// time that the program's frames hold it: where no frame holds one itself (but a list, or an old object),
-// where a step that is not looked into has dropped one, and where several would go in an order that isn't
-// known, the recording ends. From then on each goes by itself.
+// Such an object ends where the program drops it, which is when only the recorder holds it. The recorder asks
+// this before each instruction. Then the finalizer runs as a step of the trace (pyapi/drop_reference.h),
+// after which everything is read again, as after any opaque step. A replay drops its reference in that step
+// and not before. So the trace has to know all the time that a frame of the program holds the object. The
+// recording ends where only another object (a list, or an older object) holds it, where an opaque step has
+// dropped it, and where several objects end in an unknown order. From then on each object is dropped by the
+// program alone.
 //
-// What the order of several rests on: a frame that returns drops its reference to its variables one by one
-// (clearLocals), a function that is called takes over what it is given (transferToCallee), and an exception
-// empties a stack from its top.
+// The order in which several objects end follows from these rules. A frame that returns clears its variables
+// one by one (clearLocals). A function that is called takes its arguments over (transferToCallee). An
+// exception empties a stack from its top.
 //
 // Ownership: objects are borrowed from KeptObjects; borrows the tables that know of them. Owned by the
 // Recorder, which is its host. The recording thread, GIL held. Invalidation: the end of the recording.
@@ -32,28 +32,28 @@
 
 namespace kintsugi::capture {
 
-// Can its end be followed? Not where other code would run at its end than that of its own class.
+// True if the object's end can be followed: no code but its own class's `__del__` runs then.
 bool hasTrackedFinalizer(PyObject* object);
 
 class FinalizerTracker {
  public:
-  // What the tracker asks of the recording.
+  // What the tracker needs from the recording.
   class Host {
    public:
     virtual ~Host() = default;
-    // The recording has to end: the object's end can't be followed.
+    // Ends the recording, because the end of an object can't be followed.
     virtual void endFor(const std::string& what) = 0;
-    // The same, and everything that the recorder holds goes now.
+    // Ends the recording, and drops all objects that the recorder holds now.
     virtual void endAndRelease(const std::string& what) = 0;
-    // Before the step that runs a finalizer, called `name` where breaks are told: its snapshot. Nothing: the
-    // recording has ended.
+    // Called before the step that runs a finalizer; `name` is shown in reports of breaks. Returns the step's
+    // snapshot, or nothing if the recording has ended.
     virtual std::optional<ir::StateId> beginFinalizer(const std::string& name) = 0;
-    // The finalizer is about to run: it may write to open attributes of classes.
+    // Called when the finalizer is about to run. It may write to open attributes of classes.
     virtual void expectWrites() = 0;
-    // The finalizer of a value has run: writes the step.
+    // Called after the finalizer of a value has run: writes the step.
     virtual void finishFinalizer(ir::ValueId value, ir::StateId snap) = 0;
   };
-  // The tables that hold such objects, or tell who does.
+  // The tables that hold tracked objects, or that know who holds them.
   struct Around {
     const BreakLog& breaks;
     ConstantPool& constants;
@@ -70,24 +70,24 @@ class FinalizerTracker {
 
   bool empty() const { return tracked_.empty(); }
   size_t size() const { return tracked_.size(); }
-  std::string firstName() const;  // of its type, for messages
-  // An exception has emptied a stack: the newest ones go first.
+  std::string firstName() const;  // the type's name of the first one, for messages
+  // An exception has emptied a stack, so the newest objects end first.
   void noteUnwound() { newestFirst_ = !tracked_.empty(); }
 
-  void track(PyObject* object, Shadow shadow);  // a step gave it
-  void runPending();  // before an instruction: the finalizers of those that have ended
-  // In an instruction that drops its reference to two objects, between the two: those that end with the first
-  // one are the first whose finalizers run. True: there are such.
+  void track(PyObject* object, Shadow shadow);  // a step has returned the object
+  void runPending();  // before an instruction: runs the finalizers of objects that have ended
+  // Called in the middle of an instruction that drops two references. Objects that have ended by now are
+  // moved to the front, so that their finalizers run first. True if there are any.
   bool putEndedFirst();
   void clearLocals(ShadowFrame& frame, Activation& act);  // before the frame returns
   void transferToCallee(ShadowFrame& caller, PyCodeObject* callee);
-  // Around a step that is not looked into, which may drop them. False: the recording has ended, since a
-  // replay would hold one longer than the program does.
+  // Called around an opaque step, which may drop tracked objects: gives up the recorder's own references.
+  // False: the recording has ended, since a replay would hold an object longer than the program does.
   bool release();
   void reclaim();
-  // The recording has ended: they are the program's alone.
+  // The recording has ended: from now on the program alone holds the objects.
   void forgetAll();
-  // At the end of the call: those that have not ended have to be part of the result.
+  // At the end of the call: objects that have not ended have to be part of the result.
   void checkReturned(const std::vector<ir::ValueId>& returned);
 
  private:
@@ -109,7 +109,7 @@ class FinalizerTracker {
 
   Around around_;
   Host& host_;
-  std::vector<Tracked> tracked_;  // in the order in which they came to be
+  std::vector<Tracked> tracked_;  // in the order in which they were made
   bool newestFirst_ = false;
 };
 

@@ -21,7 +21,8 @@ bool usesEndAtFinalizers(const guard::Document& document, ir::ConstId letGo) {
     const Operand& callee = trace.operandsOf(ins)[0];
     return callee.kind == ir::OperandKind::kConst && callee.id == letGo;
   };
-  std::unordered_map<ir::ValueId, std::pair<uint32_t, guard::BlockId>> dropped;  // where, before which block
+  // For each dropped value: the instruction that drops it, and the guard block at that place.
+  std::unordered_map<ir::ValueId, std::pair<uint32_t, guard::BlockId>> dropped;
   guard::BlockId block = 0;
   for (uint32_t i = 0; i < trace.code.size(); ++i) {
     const ir::Instruction& ins = trace.code[i];
@@ -54,7 +55,7 @@ bool usesEndAtFinalizers(const guard::Document& document, ir::ConstId letGo) {
   for (const guard::Guard& g : document.guards.guards) {
     if (g.source != ir::kNone) late = late || isLate(roots.value[g.source], g.block);
     if (g.other != ir::kNone) late = late || isLate(roots.value[g.other], g.block);
-    // The same object under another name: it must be drop as early.
+    // Two values are the same object. The alias may not be used after the object was dropped either.
     if (g.kind != guard::GuardKind::kSame || roots.value[g.other] == ir::kNone) continue;
     const auto found = dropped.find(roots.value[g.other]);
     const ir::ValueId alias = roots.value[g.source];

@@ -1,4 +1,4 @@
-// The trace of a recording in which finalizers have run (finalizer_tracker.h), looked at as a whole.
+// Checks on a whole trace in which finalizers have run (finalizer_tracker.h).
 //
 // Pure functions of a document. Example: if (!usesEndAtFinalizers(document, letGo)) ... the trace is no good
 #pragma once
@@ -9,10 +9,10 @@
 
 namespace kintsugi::capture {
 
-// After a call of the constant `letGo`, which drops its reference to a value: neither the object itself is
-// used, nor a guard that starts at it.
+// True if neither an object itself nor a guard that starts at it is used after the call of the constant
+// `letGo` that drops the object.
 bool usesEndAtFinalizers(const guard::Document& document, ir::ConstId letGo);
-// The results of steps that the trace returns, themselves or in what it builds.
+// The results of steps that the trace returns, directly or inside an object that it builds.
 std::vector<ir::ValueId> returnedSteps(const guard::Document& document);
 
 }  // namespace kintsugi::capture

@@ -1,4 +1,4 @@
-// Lifetimes: the steps that run finalizers of objects that the program has dropped (finalizer_tracker.h).
+// Lifetimes: steps that run the finalizers of objects that the program has dropped (finalizer_tracker.h).
 #include "capture/exceptions.h"
 #include "capture/finalizer_uses.h"
 #include "capture/record_context.h"
@@ -38,17 +38,19 @@ void Lifetimes::finishFinalizer(ir::ValueId value, ir::StateId snap) {
   if (rec_.live()) rec_.steps.flushBlock();
 }
 
-// All that ends with the first of two objects, whoever it is, ends before what goes with the second.
+// Two tracked objects are about to be dropped in turn. Everything that goes with the first one has to end
+// before the second one does.
 void Lifetimes::endFirst() {
   if (!rec_.live()) return;
   const bool any = finalizers_.putEndedFirst();
-  // Of generators that are closed, and what is freed, the tracker knows nothing.
+  // The tracker does not know the order of closed generators and freed objects relative to its own.
   if (any && !(watched_.empty() && finalized_.empty())) return endAndRelease(finalizers_.firstName());
   if (!watched_.empty()) closeDropped();
   if (!finalized_.empty() && rec_.live()) finalized_.freeDropped();
 }
 
-// The call is over. What has not ended is part of the result; what was dropped is needed by nothing after.
+// At the end of the call. Objects that have not ended must be part of the result, and nothing may use an
+// object after its end.
 void Lifetimes::checkFinalizers() {
   finalizers_.checkReturned(returnedSteps(document_));
   const auto letGo = constants_.find(pyapi::dropReferenceFunction());

@@ -1,6 +1,6 @@
-// Tensors that the trace can't describe: sparse and quantized ones, and those of classes of their own.
+// Tensors that the trace can't describe: sparse and quantized tensors, and tensors of subclasses.
 //
-// They stay objects: what is done with them are steps. Thread: the recording one, GIL held.
+// They stay objects, and operations on them are steps. Thread: the recording one, GIL held.
 #pragma once
 
 #include "capture/shadow.h"
@@ -11,7 +11,7 @@ namespace kintsugi::capture {
 
 inline bool isForeign(Shadow shadow, PyObject* object) {
   if (!(shadow.isSource() || shadow.isConst()) || !torchapi::isTensor(object)) return false;
-  if (torchapi::isWrapper(object)) return false;  // of a transform
+  if (torchapi::isWrapper(object)) return false;  // a wrapper of a transform
   return !torchapi::isExactTensorType(Py_TYPE(object)) || !torchapi::describe(object).plain;
 }
 

@@ -1,12 +1,12 @@
 // Callees and Lifetimes: generators that were made in the trace.
 //
-// While one waits, its shadow frame lies in its Virtual; while it runs, its frame is one of the recorder's
-// like any other, whose call site says how the consumer takes the item. A snapshot names the generator in
-// place of the function, and what others hold is the generator too.
+// While a generator is suspended, its shadow frame is kept in its Virtual. While it runs, its frame is one of
+// the recorder's frames like any other, and the frame's call site says how the consumer takes the item. A
+// snapshot names the generator instead of the function, and so do objects that hold it.
 //
-// The recorder's own references keep a generator alive that the program has dropped. Where closing it would
-// run code (it waits inside `try` or `with`, and a handler may take GeneratorExit), it is *watched*, and
-// closed as soon as nobody else holds it.
+// The recorder's own reference keeps a generator alive that the program has dropped. If closing it would run
+// code (it is suspended inside `try` or `with`, and a handler may take GeneratorExit), the generator is
+// *watched*: it is closed as soon as nobody else holds it.
 #include <algorithm>
 #include <utility>
 
@@ -19,7 +19,7 @@
 
 namespace kintsugi::capture {
 
-// throw() or close() of a generator that a model has announced.
+// True for throw() or close() of a generator that a model has announced.
 bool Callees::throwsInto(Activation& act) const {
   if (!pyapi::ownedByGenerator(act.frame)) return false;
   return watched_.isClosing() || (expected_.pending().active && expected_.pending().generator != nullptr);
@@ -36,7 +36,7 @@ bool Callees::resumeGenerator(Activation& act, Virtual& generator) {
   frame->rebuildable = announced && expected_.pending().rebuildable && frames_.current() != nullptr &&
                        rec_.snapshots.canExit(*frames_.current());
   if (first) {
-    // The cells were made before the generator object was; their contents are the parameters.
+    // CPython made the cells before the generator object. They contain the parameters.
     int freeStart = pyapi::firstFreeVariable(frame->code);
     for (int i = 0; i < pyapi::localsPlusCount(frame->code); ++i) {
       PyObject* object = pyapi::localAt(act.frame, i);
@@ -55,11 +55,12 @@ bool Callees::resumeGenerator(Activation& act, Virtual& generator) {
   if (announced) expected_.cancel();
   act.observerData = frame.get();
   frames_.enter(std::move(frame));
-  rec_.objects.touched();  // it runs now
+  rec_.objects.touched();  // recipes that were made while it was suspended are stale
   return true;
 }
 
-// A generator function has been called: CPython makes the object; its frame waits with the bound arguments.
+// A generator function was called. CPython makes the generator object; the frame keeps the bound arguments
+// for it.
 bool Callees::enterGeneratorFunction(pyapi::Frame* raw) {
   if (!rec_.live() || pauses_.isPaused() || torchCalls_.isInside()) return false;
   PyCodeObject* code = pyapi::codeOf(raw);
@@ -95,13 +96,13 @@ Shadow Callees::frameResult(PyObject* object) {
   return result;
 }
 
-// The generator whose frame runs; null: the trace does not know it (it has escaped).
+// The generator whose frame is running; null if the trace does not know it, because it has escaped.
 Virtual* Callees::runningGenerator(Activation& act) {
   Virtual* v = virtuals_.findObject(reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame)));
   return v != nullptr && v->kind == VirtualKind::kGenerator && v->value == ir::kNone ? v : nullptr;
 }
 
-// A generator waits now: will code run when it is dropped here?
+// A generator was suspended. Watches it if code will run when it is dropped here.
 void Lifetimes::watch(uint32_t generator) {
   Virtual& v = virtuals_.at(generator);
   const bool runs = !pyapi::closesQuietly(pyapi::asGenerator(v.object.get())) ||
@@ -124,20 +125,21 @@ void Lifetimes::closeOne(Virtual& generator) {
   pending.rebuildable = false;
   rec_.callees.expectFrame(std::move(pending));
   const Nested nested(rec_);
-  const pyapi::Ref<> object = pyapi::newRef(generator.object.get());  // an end of the recording drops it
+  // releaseObjects() may drop the other references.
+  const pyapi::Ref<> object = pyapi::newRef(generator.object.get());
   pyapi::Ref<> done;
   {
     const WatchedGenerators::Closing closing(watched_);
     done = pyapi::steal(PyObject_CallMethod(object.get(), "close", nullptr));
   }
-  if (!done) {  // as when a generator is freed; a replay would not say so
+  if (!done) {  // like a freed generator, it reports the exception; a replay would not
     rec_.abort(diag::Code::KTG0111, {});
     PyErr_WriteUnraisable(object.get());
   }
 }
 
-// The generator on top of the stack becomes a list of its items, before the instruction (which would ask for
-// them itself) has run. False: it has raised.
+// Replaces the generator on top of the stack by a list of its items, before the instruction runs that would
+// have consumed it. Returns false if an exception was raised.
 bool Callees::listItems(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function,
                         PyObject* limit) {
   PendingFrame pending = methodFrame(function, frame.top(), act.peek(1));
@@ -163,8 +165,8 @@ bool Callees::listItems(ShadowFrame& frame, Activation& act, const Instr& instr,
   return true;
 }
 
-// A Python function does what the instruction would do with the `count` objects on top of the stack. It is
-// given `constants` (which it holds no longer than the call) after these.
+// Calls a Python function that does what the instruction would do with the `count` objects on top of the
+// stack. `constants` are passed after these; the function must not keep them after the call.
 Flow Callees::callInPlace(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function,
                           int count, const std::vector<PyObject*>& constants) {
   PendingFrame pending = methodFrame(function, frame.top(count), act.peek(count));
@@ -200,7 +202,8 @@ Flow Callees::callInPlace(ShadowFrame& frame, Activation& act, const Instr& inst
   return Flow::kNext;
 }
 
-// The recording has ended: what the program drops from now on is freed by itself.
+// At the end of the recording: drops the recorder's references, so that objects die when the program drops
+// them.
 void Lifetimes::releaseObjects() {
   released_ = true;
   finalizers_.forgetAll();
@@ -208,14 +211,14 @@ void Lifetimes::releaseObjects() {
   finalized_.clear();
   sources_.clear();
   const pyapi::PendingErrorScope kept;
-  // The newest first: where an exception has emptied the stacks of frames, the inner loops' iterators go
-  // before the outer ones'. (Locals live on with the traceback.)
-  virtuals_.releaseObjects();  // handlers of outer frames may still look at the rest
+  // The newest objects go first. If an exception has emptied the stacks of frames, iterators of inner loops
+  // thus go before those of outer loops. (Locals live on with the traceback.)
+  virtuals_.releaseObjects();  // handlers of outer frames may still look at the Virtuals
   kept_.clear();
 }
 
-// The call is over. A watched generator that still waits is part of the result, or was dropped together with
-// something that held it, which went unnoticed.
+// At the end of the call. A watched generator that is still suspended has to be part of the result. Otherwise
+// it was dropped with an object that held it, and the recorder has not noticed: the recording ends.
 void Lifetimes::checkWatched() {
   const ir::Trace& trace = document_.trace;
   std::vector<ir::Operand> open(trace.operandsOf(trace.code.back()).begin(),

@@ -11,7 +11,7 @@ namespace {
 
 using pyapi::Known;
 
-// An entry of a dict with keys of texts; borrowed, or null.
+// The entry of a dict for a string key; borrowed, or null.
 PyObject* entry(PyObject* dict, const char* name) {
   PyObject* found = dict != nullptr ? PyDict_GetItemString(dict, name) : nullptr;
   PyErr_Clear();
@@ -37,7 +37,7 @@ ir::GradientLimits activeBuckets() {
   ir::GradientLimits limits;
   limits.rest = bytesIn(entry(dict, "bucket_bytes_cap"));
   limits.first = limits.rest;
-  // Where the program has named no size, the bucket that is sent first is a small one.
+  // If the program has not given a bucket size, DistributedDataParallel makes the first bucket smaller.
   if (entry(dict, "bucket_bytes_cap_default") == Py_True && pyapi::known(Known::kC10d) != nullptr)
     limits.first =
         bytesIn(entry(PyModule_GetDict(pyapi::known(Known::kC10d)), "_DEFAULT_FIRST_BUCKET_BYTES"));

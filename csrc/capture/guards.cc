@@ -1,4 +1,4 @@
-// Guards: constants, sources and guards (DESIGN rules 1 and 2).
+// Guards: constants, sources and guards (rules 1 and 2 in docs/internals/capture.md).
 #include "capture/record_context.h"
 
 #include <algorithm>
@@ -33,8 +33,8 @@ using ir::TypeKind;
 
 namespace {
 
-// A step, or an object that it has changed, gives a tensor that the trace has made. The next time it may be
-// another one.
+// A step, or an object that it has changed, has given back a tensor that the trace already knows. In another
+// run it may be another tensor, so a guard pins its identity.
 bool pinSameTensor(RecordContext& rec, ir::SourceId source, ir::ValueId known) {
   const auto& code = rec.trace().code;
   auto maker = std::find_if(code.rbegin(), code.rend(), [&](const ir::Instruction& ins) {
@@ -52,7 +52,8 @@ bool pinSameTensor(RecordContext& rec, ir::SourceId source, ir::ValueId known) {
   return true;
 }
 
-// What the source is to be called until the guard that says so is written: see aliases.h.
+// The shadow of a source that is known to be the same object as `known`. Until the guard that says so is
+// written, the source keeps a name of its own (see aliases.h).
 Shadow aliasOf(RecordContext& rec, ir::SourceId source, Shadow known) {
   if (!rec.blocks.isPending()) return known;
   rec.aliases.emplace_back(source, known);
@@ -75,7 +76,7 @@ Shadow Guards::readSource(SourceKind kind, ir::SourceId parent, PyObject* key, i
   const ir::SourceId id = found.id;
   if (!found.isNew) {
     if (sources_.objectOf(id) != object) {
-      if (isPlain(object)) {  // equal, but another object: an attribute that C code computes, say
+      if (isPlain(object)) {  // equal, but a new object: C code has computed the attribute
         kept_.add(object);
         return Shadow::source(id);
       }
@@ -99,7 +100,7 @@ Shadow Guards::readSource(SourceKind kind, ir::SourceId parent, PyObject* key, i
   return result;
 }
 
-// A source was read for the first time: aliases, tensors and numbers that vary get their shadows.
+// Finds the shadow for a source that was read for the first time: an alias, a tensor or a number that varies.
 Shadow Guards::describeSource(ir::SourceId id, SourceKind kind, PyObject* object) {
   if (isPlain(object)) {
     if (isOpenText(rec_, Shadow::source(id))) guardType(Shadow::source(id), object);
@@ -115,8 +116,8 @@ Shadow Guards::describeSource(ir::SourceId id, SourceKind kind, PyObject* object
     const uint32_t virt = *made;
     ir::ValueId built = virtuals_.at(virt).value;
     if (built != ir::kNone) {
-      // What a step gives back, or is found in what it has kept, was handed out: it is to be that object
-      // again.
+      // The trace has built this object and handed it out, and now it is found again: a step returned it, or
+      // it was in something older. A guard says that it is the same object in each run.
       sources_.name(object, id);
       Shadow original = readSource(SourceKind::kValue, ir::kNone, nullptr, built, Py_None);
       guard(GuardKind::kSame, id, ir::kNone, 0, original.sourceId());
@@ -124,8 +125,9 @@ Shadow Guards::describeSource(ir::SourceId id, SourceKind kind, PyObject* object
       return kind == SourceKind::kValue ? aliasOf(rec_, id, same) : same;
     }
     if (PyTuple_Check(object) && isPlainTuple(object))
-      return Shadow::source(id);  // another one would do as well
-    // An object of this trace is found in the old heap, where nothing that we know of has put it.
+      return Shadow::source(id);  // an equal tuple would do as well
+    // The trace has not handed this object out, yet it is found in an older object. The recorder can't
+    // explain it.
     rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(object)});
     return Shadow::constant();
   }
@@ -145,7 +147,7 @@ Shadow Guards::describeSource(ir::SourceId id, SourceKind kind, PyObject* object
   return result;
 }
 
-// Two sources that are different objects now must stay so where the trace writes to one of them.
+// The object is not the same as any object that the trace writes to. Guards make sure that this stays so.
 void Guards::guardDistinct(ir::SourceId id, PyObject* object) {
   overlays_.eachObject([&](PyObject* written) {
     if (written == object || Py_TYPE(written) != Py_TYPE(object)) return;
@@ -184,7 +186,7 @@ Shadow Guards::tensorShadow(PyObject* tensor, Shadow shadow) {
                               : MetaLevel::kFull);
     return Shadow::value(value);
   }
-  if (torchapi::isWrapper(tensor)) {  // it means nothing outside of its transform
+  if (torchapi::isWrapper(tensor)) {  // it has no meaning outside its transform
     rec_.abort(diag::Code::KTG0109, {"a tensor of a transform"});
     return Shadow::constant();
   }
@@ -201,7 +203,8 @@ ir::SourceId Guards::sourceOf(Shadow& shadow, PyObject* object) {
   KINTSUGI_CHECK(shadow.isConst(), "no source for a shadow of kind ", int(shadow.kind()));
   const auto known = sources_.of(object);
   if (known && sources_.node(*known).kind == SourceKind::kPinned) return *known;
-  // The node itself, even where the object is known by another path too (describeSource has guarded that).
+  // A pinned source of its own, even if the object has another path too: describeSource() has guarded the
+  // alias.
   readSource(SourceKind::kPinned, ir::kNone, object, 0, object);
   return sources_.find({SourceKind::kPinned, ir::kNone, object, 0}, blocks_.root()).id;
 }
@@ -222,8 +225,8 @@ void Guards::guardType(Shadow shadow, PyObject* object) {
 
 namespace {
 
-// torch's own compiler counts its calls in an attribute of this class, and has each new module look at it: of
-// what it does there nothing is seen by a program.
+// torch's own compiler counts calls in an attribute of this class, and each new module reads it. A program
+// sees nothing of this, so the class's version is not guarded.
 bool isForeignCounter(PyTypeObject* type) { return pyapi::isKnown(type, pyapi::Known::kGenerationTracker); }
 
 }  // namespace
@@ -232,7 +235,7 @@ void Guards::guardTypeVersion(PyTypeObject* type) {
   if (isForeignCounter(type)) return;
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return;  // static types do not change
   if (guardOwnClass(rec_, type)) return;
-  if (!pyapi::ensureTypeVersion(type)) {  // from CPython 3.13 on, after a thousand changes of one class
+  if (!pyapi::ensureTypeVersion(type)) {  // since CPython 3.13, when a class has changed a thousand times
     rec_.abort(diag::Code::KTG0303,
                {std::string(pyapi::typeName(type)) + ", a class that was changed too often"});
     return;
@@ -279,7 +282,7 @@ bool Guards::pin(Shadow& shadow, PyObject* object) {
 
 namespace {
 
-// An old slice: its three parts, whichever object it is.
+// A slice that is older than the trace is pinned by its three parts, not by its identity.
 bool pinSlice(RecordContext& rec, Shadow shadow, PyObject* slice) {
   rec.guards.guardType(shadow, slice);
   for (const char* name : {"start", "stop", "step"}) {
@@ -358,7 +361,8 @@ bool Guards::pinVirtual(Shadow& shadow, PyObject* object) {
       return true;
     }
     default:
-      // The identity of an object made here means nothing to a C function that we model; its parts might.
+      // A model of a C function uses the parts of such an object, which are not known here, so it can't be
+      // pinned.
       rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
       return false;
   }
@@ -405,7 +409,7 @@ bool Guards::pinAnswer(const char* function, const std::vector<Operand>& args, P
 }
 
 bool Guards::pinAnswerOf(PyObject* callable, const std::vector<Operand>& args, PyObject* answer) {
-  if (instruction_.isExecuted()) {  // too late for a snapshot
+  if (instruction_.isExecuted()) {  // no snapshot can be made any more
     rec_.abort(diag::Code::KTG0103, {"what " + pyapi::callableName(callable) + "() says"});
     return false;
   }

@@ -1,8 +1,9 @@
 // What the trace depends on: the sources that it has read, and guards on them.
 //
-// A handler that uses something of an object that is older than the trace *reads* it (readSource) and *pins*
-// what it has used: the type, the length, the identity, the value, or all of it (pin, pinDeep). A number that
-// is known only at run time is pinned by a guard in line. False, or nothing: the recording has ended.
+// A handler that uses an object that is older than the trace *reads* it (readSource) and *pins* what it has
+// used: the type, the length, the identity, the value, or all of it (pin, pinDeep). A number that is known
+// only at run time is pinned by a guard instruction. A result of false or nothing means that the recording
+// has ended.
 //
 // Ownership: borrows the tables that it writes. Owned by the Recorder; the recording thread, GIL held.
 // Example:
@@ -58,17 +59,17 @@ class Guards final {
         virtuals_(virtuals),
         writer_(writer) {}
 
-  // Sources: what is read has one for each path. See tables/known_sources.h.
+  // Sources: each path that is read has one. See tables/known_sources.h.
   ir::ConstId constId(PyObject* object);
   Shadow readSource(guard::SourceKind kind, ir::SourceId parent, PyObject* key, int64_t index,
                     PyObject* object);
   Shadow pinnedRoot(PyObject* object);                      // a source for an object known by identity
   ir::SourceId sourceOf(Shadow& shadow, PyObject* object);  // kConst becomes a pinned root
-  Shadow adoptSource(ir::SourceId id, PyObject* object);    // of a side trace's start
+  Shadow adoptSource(ir::SourceId id, PyObject* object);    // takes over a source of a side trace's parent
   // A tensor becomes a value: an input of the trace, with a guard on its metadata.
   Shadow tensorShadow(PyObject* tensor, Shadow shadow);
   bool comesFromStep(Shadow shadow) const;
-  bool isArgument(Shadow shadow) const;  // as new in each call as an argument is
+  bool isArgument(Shadow shadow) const;  // another object in each call, as an argument is
 
   // Guards on single facts
   void guard(guard::GuardKind kind, ir::SourceId source, ir::ConstId key = ir::kNone, int64_t number = 0,
@@ -84,19 +85,20 @@ class Guards final {
   void pinFunction(PyObject* function);
   void pinImport(PyObject* module, PyObject* name);
 
-  // Makes the trace depend on the very object (plain immutables: value; others: identity). False: aborted.
+  // Makes the trace depend on this very object: on the value of a plain one, on the identity of others.
+  // False: aborted.
   bool pin(Shadow& shadow, PyObject* object);
   bool pinDeep(Shadow& shadow, PyObject* object);  // tensors stay values; containers are pinned part by part
   bool pinContainer(Shadow& shadow, PyObject* container);
   bool canPinDeep(Shadow shadow, PyObject* object);
-  bool tryPinDeep(Shadow& shadow, PyObject* object);  // false: it can't be pinned, and the recording goes on
+  bool tryPinDeep(Shadow& shadow, PyObject* object);  // false: it can't be pinned, but the recording goes on
   bool isFrozen(PyObject* object) const { return frozen_.contains(object); }
-  void freeze(PyObject* object);  // it can't change, and follows from what is pinned (calls/signatures.cc)
+  void freeze(PyObject* object);  // it can't change, and follows from pinned objects (calls/signatures.cc)
 
-  // Guards in line, on what is known only at run time
+  // Guard instructions, on what is known only at run time
   bool guardTruth(ir::ValueId value, bool truth);
   bool guardScalar(ir::ValueId value, PyObject* number);
-  // Asks a C function (one of `operator`, or `callable`) on every run, and pins what it has answered now.
+  // Each run asks a C function (one of `operator`, or `callable`); a guard pins the answer that it gives now.
   bool pinAnswer(const char* function, const std::vector<ir::Operand>& args, PyObject* answer);
   bool pinAnswerOf(PyObject* callable, const std::vector<ir::Operand>& args, PyObject* answer);
 

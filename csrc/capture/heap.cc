@@ -36,7 +36,7 @@ std::optional<Shadow> Heap::readGlobal(PyObject* globals, PyObject* builtins, Py
   return rec_.objects.dictEntry(rec_.guards.pinnedRoot(builtins), builtins, name, value);
 }
 
-// A dict (of any provenance) has no such key now: where it is old, it had none at the beginning either.
+// The dict has no such key now. If the dict is older than the trace, guards that it has none at entry.
 bool Heap::lacksKey(Shadow shadow, PyObject* dict, PyObject* key) {
   if (shadow.isVirtual()) return rec_.objects.virtualOf(shadow).kind != VirtualKind::kOpaque;
   if (Overlay* overlay = rec_.objects.overlayOf(dict)) {
@@ -75,7 +75,7 @@ bool Heap::storeCell(Shadow cell, PyObject* object, Shadow value, PyObject* real
 
 namespace {
 
-// A store that runs no code of others and that no tensor operation can notice.
+// A store that calls no code of others, and that no tensor operation can notice.
 bool isDeferrableStore(PyObject* target, PyObject* name) {
   if (name == nullptr) return PyDict_CheckExact(target) || PyList_CheckExact(target);
   PyTypeObject* type = Py_TYPE(target);
@@ -87,7 +87,7 @@ bool isDeferrableStore(PyObject* target, PyObject* name) {
 
 }  // namespace
 
-// An effect on something outside the trace: what it stores escapes.
+// Emits an effect on something older than the trace. The stored objects escape.
 bool Heap::emitEffect(Op op, const std::vector<std::pair<Shadow, PyObject*>>& parts, PyObject* name) {
   std::vector<Operand> operands;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -108,12 +108,12 @@ bool Heap::emitEffect(Op op, const std::vector<std::pair<Shadow, PyObject*>>& pa
   return rec_.live();
 }
 
-// Do others hold it, or the instance that it is the dict of?
+// True if the dict, or the instance that it belongs to, has been built and others may see it.
 bool isOutside(RecordContext& rec, const Virtual& v) {
   return v.value != ir::kNone || (v.shared && rec.objects.virtualOf(v.parts[0]).value != ir::kNone);
 }
 
-// dict[key] = value with a plain key. The caller executes it.
+// Records `dict[key] = value` for a plain key. The caller executes the store.
 bool Heap::storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow value, PyObject* real) {
   if (shadow.isVirtual()) {
     Virtual& v = rec_.objects.virtualOf(shadow);
@@ -143,7 +143,7 @@ bool Objects::isDirty(PyObject* container) {
          (overlay != nullptr && (overlay->dirty || overlay->lengthUnknown()));
 }
 
-// The number of elements that a container had at the beginning, which decides how many it has now.
+// Pins the number of elements that the container has at entry, from which its length now follows.
 bool Guards::pinLength(Shadow shadow, PyObject* container) {
   if (!shadow.isSource() && !(shadow.isConst() && !PyTuple_Check(container) && !PyUnicode_Check(container) &&
                               !PyBytes_Check(container) && !PyFrozenSet_Check(container))) {
@@ -164,7 +164,7 @@ bool Guards::pinLength(Shadow shadow, PyObject* container) {
       rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
       return false;
     }
-    if (overlay->parts) return rec_.live();  // the length at the beginning has been pinned
+    if (overlay->parts) return rec_.live();  // the length at entry is already pinned
     length -= overlay->grown + static_cast<Py_ssize_t>(overlay->tail.size());
   }
   ir::SourceId source = sourceOf(shadow, container);
@@ -207,7 +207,8 @@ bool Guards::pinTruth(Shadow shadow, PyObject* object) {
     guardType(shadow, object);
     return pinAnswer("truth", {container}, PyObject_Size(object) != 0 ? Py_True : Py_False);
   }
-  if (pyapi::isA(object, pyapi::Known::kNumpyBool)) return pin(shadow, object);  // there is one of each
+  // True and False of numpy are singletons.
+  if (pyapi::isA(object, pyapi::Known::kNumpyBool)) return pin(shadow, object);
   if (pyapi::isAlwaysTrue(type)) {
     guardType(shadow, object);
     guardTypeVersion(type);
@@ -229,7 +230,7 @@ bool Guards::pinTruth(Shadow shadow, PyObject* object) {
     guardTypeVersion(type);
     return pinLength(shadow, object);
   }
-  Operand operand;  // C code says so
+  Operand operand;  // C code decides the truth
   if (!rec_.live() || !rec_.snapshots.operandOf(shadow, object, operand)) {
     rec_.abort(diag::Code::KTG0101, {pyapi::typeName(type)});
     return false;
@@ -255,7 +256,7 @@ PendingFrame Callees::methodFrame(PyObject* function, Shadow self, PyObject* obj
   return pending;
 }
 
-// A function that is known by identity: its code can still be replaced.
+// A function is pinned by its identity and its code, since a program may assign to `__code__`.
 void Guards::pinFunction(PyObject* function) {
   if (own(rec_, Shadow::constant(), function).isVirtual()) return;
   Shadow root = pinnedRoot(function);
@@ -263,12 +264,12 @@ void Guards::pinFunction(PyObject* function) {
   guard(GuardKind::kFunction, root.sourceId(), constId(PyFunction_GET_CODE(function)));
 }
 
-// Reads the only element of a tensor and guards its truth. The tensor on the stack is replaced by the bool,
-// unless the instruction may leave it there.
+// Reads the only element of a tensor and guards its truth. Replaces the tensor on the stack by the bool,
+// unless the instruction has to find the tensor there.
 std::optional<bool> TorchSteps::tensorTruth(Shadow shadow, PyObject* tensor, bool replace) {
   shadow = rec_.guards.tensorShadow(tensor, shadow);
   if (!rec_.live()) return std::nullopt;
-  if (torchapi::hasModes()) {  // they see the question once
+  if (torchapi::hasModes()) {  // a mode must see the question only once
     rec_.abort(diag::Code::KTG0301, {"the truth of a tensor under a mode"});
     return std::nullopt;
   }
@@ -276,7 +277,7 @@ std::optional<bool> TorchSteps::tensorTruth(Shadow shadow, PyObject* tensor, boo
   ops_.resume();
   int truth = PyObject_IsTrue(tensor);
   ops_.pause();
-  if (truth < 0) {  // "ambiguous": the instruction will raise the same
+  if (truth < 0) {  // "ambiguous": the instruction raises the same error itself
     PyErr_Clear();
     ops_.discard();
     exceptions_.setUnsafe(true);
@@ -319,13 +320,13 @@ bool Callees::recordReturn(ShadowFrame& frame, Shadow shadow, PyObject* object) 
   return true;
 }
 
-// The module that an import statement inside the function found: it must still be what sys.modules holds.
+// Pins the module that an import statement inside a function found: sys.modules must still hold it.
 void Guards::pinImport(PyObject* module, PyObject* name) {
   PyObject* modules = PyImport_GetModuleDict();
   PyObject* key = name;
   PyObject* entry = PyDict_GetItemWithError(modules, name);
-  if (entry == nullptr)
-    return;  // relative: the package's own dict decides, and that does not change in practice
+  // A relative import reads the package's own dict, which does not change in practice.
+  if (entry == nullptr) return;
   Shadow shadow = rec_.objects.dictEntry(pinnedRoot(modules), modules, key, entry);
   pin(shadow, entry);
   if (entry != module) pinnedRoot(module);

@@ -1,8 +1,9 @@
 // Reads of globals, and writes to dicts, cells and attributes: effects of the trace.
 //
-// A write to an object that the trace has made changes what is known of it. One to an older object, or to one
-// that others hold, is an instruction of the trace besides, and what it stores escapes. All functions come
-// before the instruction, which does the real write. False or nothing: the recording has ended.
+// A write to an object that the trace has made only changes its shadows. A write to an older object, or to
+// one that is held outside the trace, is also an instruction of the trace, and the stored object escapes. All
+// functions are called before the instruction, which does the real write. A result of false or nothing means
+// that the recording has ended.
 //
 // Ownership: borrows the tables. Owned by the Recorder; the recording thread, GIL held. Example:
 //
@@ -29,30 +30,30 @@ class Heap final {
   std::optional<Shadow> readGlobal(PyObject* globals, PyObject* builtins, PyObject* name);
   std::optional<Shadow> moduleAttribute(Shadow shadow, PyObject* module, PyObject* name);
   bool lacksKey(Shadow shadow, PyObject* dict,
-                PyObject* key);  // it has no such key, now and at the beginning
+                PyObject* key);  // guards that the key is missing, now and at entry
 
   bool storeCell(Shadow cell, PyObject* object, Shadow value, PyObject* real);
   bool storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow value, PyObject* real);
   bool deleteItem(Shadow shadow, PyObject* dict, PyObject* key);
-  // object.name = value, and `del object.name`. `setter`: a Python function that will be entered; None: a
-  // step; null: an ordinary write, which the caller executes.
+  // `object.name = value`, and `del object.name`. `setter` is a Python function that will be entered; None if
+  // the write has to be a step; null for an ordinary write, which the caller executes.
   bool planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
                  PyObject*& setter);
   bool planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObject*& deleter);
-  // The same for object.__setattr__ and object.__delattr__, whatever the type overrides.
+  // Like object.__setattr__ and object.__delattr__, whatever the type overrides.
   bool storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
                     PyObject*& setter);
   bool storeFunction(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
                      PyObject*& setter);
   bool deleteGeneric(Shadow shadow, PyObject* object, PyObject* name);
 
-  // An effect on something outside the trace: what it stores escapes.
+  // Emits an effect on something older than the trace. The stored objects escape.
   bool emitEffect(ir::Op op, const std::vector<std::pair<Shadow, PyObject*>>& parts,
                   PyObject* name = nullptr);
-  // object.method(args...) as an effect, without a result.
+  // Emits `object.method(args...)` as an effect; the result is not used.
   bool emitMethod(const char* method, Shadow shadow, PyObject* object,
                   const std::vector<std::pair<Shadow, PyObject*>>& args);
-  // Later reads of an old dict see what an effect has written.
+  // Notes what an effect has written, for later reads of an older dict.
   bool noteWrite(PyObject* dict, PyObject* key, Shadow value);
   bool noteDelete(PyObject* dict, PyObject* key);
 

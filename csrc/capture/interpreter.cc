@@ -11,8 +11,8 @@ namespace kintsugi::capture {
 
 namespace {
 
-// The innermost interpreted frame of this thread. Few bytes, so the fast TLS model is affordable in a shared
-// library.
+// The innermost interpreted frame of this thread. It takes so few bytes that the fast TLS model may be used
+// in a shared library.
 [[gnu::tls_model("initial-exec")]] thread_local Activation* innermost = nullptr;
 
 // A frame that is being evaluated, linked into the thread's chains the way CPython's evaluator does it.
@@ -62,10 +62,11 @@ void addTraceback(Activation& act) {
   }
 }
 
-// Finds and enters the handler of the pending exception. False: there is none, the stack is empty now.
+// Finds and enters the handler of the pending exception. Returns false if there is none; the stack is empty
+// then.
 bool unwind(Activation& act, StepObserver* observer) {
-  // Inside the raising instruction, or, when the eval breaker was served after a jump, just before the
-  // target.
+  // A unit inside the raising instruction. If the eval breaker was served after a jump, it is the unit just
+  // before the target.
   const int32_t unit = act.pc - 1;
   if (!act.keepTraceback && !pyapi::isHidden(pyapi::codeOf(act.frame))) {
     addTraceback(act);
@@ -100,8 +101,8 @@ bool unwind(Activation& act, StepObserver* observer) {
   }
 }
 
-// Runs until the frame is left, or (kNext) until a tracing function is set. `flow` is kRaise when an
-// exception is thrown into the frame.
+// Runs until the frame is left, or until a tracing function is set (the result is kNext then). `flow` is
+// kRaise if an exception is thrown into the frame.
 template <bool kObserved>
 Flow run(RunningFrame& running, StepObserver* observer, Flow flow) {
   Activation& act = running.activation();
@@ -127,12 +128,12 @@ Flow run(RunningFrame& running, StepObserver* observer, Flow flow) {
 }
 
 // A generator function's first run only makes the generator: MAKE_CELL, COPY_FREE_VARS, RETURN_GENERATOR.
-// CPython does that with functions that it does not export.
+// CPython does this with functions that it does not export, so the frame is left to it.
 bool onlyMakesGenerator(pyapi::Frame* frame) {
   return pyapi::isGeneratorCode(pyapi::codeOf(frame)) && !pyapi::ownedByGenerator(frame);
 }
 
-// False: an exception is pending.
+// Returns false with an exception if the recursion limit or the stack's end is reached.
 bool enterCall(PyThreadState* tstate) {
   if (!pyapi::enterRecursion(tstate, "")) {
     return false;
@@ -156,7 +157,7 @@ PyObject* interpretFrame(PyThreadState* tstate, pyapi::Frame* frame, bool throwi
   }
   const CodeInfo* code = CodeInfo::of(pyapi::codeOf(frame));
   if (code == nullptr) {
-    PyErr_Clear();  // no memory for our form of the code: CPython's is there
+    PyErr_Clear();  // no memory for the decoded code, which CPython does not need
     return pyapi::evaluateFrame(tstate, frame, throwing);
   }
   Flow flow = Flow::kNext;
@@ -172,7 +173,7 @@ PyObject* interpretFrame(PyThreadState* tstate, pyapi::Frame* frame, bool throwi
       observer = nullptr;
     }
     act.observed = observer != nullptr;
-    // An observer that does not want the frame may also refuse that it runs at all.
+    // An observer that declines the frame may also leave an exception, which the frame then raises at once.
     const bool refused = observer == nullptr && !throwing && PyErr_Occurred() != nullptr;
     flow = throwing || refused ? Flow::kRaise : Flow::kNext;
     flow = observer != nullptr ? run<true>(running, observer, flow) : run<false>(running, nullptr, flow);

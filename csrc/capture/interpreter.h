@@ -75,7 +75,7 @@ inline const Instr& callAfter(const CodeInfo& code, const Instr& in) {
   return *next;
 }
 
-// What an instruction did. Raise: a Python exception is pending and the exception table is to be searched.
+// What an instruction did. kRaise: a Python exception is pending, and the exception table has to be searched.
 enum class Flow : uint8_t { kNext, kReturn, kYield, kRaise };
 
 // The running state of one frame.

@@ -1,7 +1,7 @@
-// The objects whose identity a recording uses. Each is held once, so that its address is nobody else's.
+// Objects whose identity a recording uses. Each is held once, so that its address is not reused.
 //
-// Ownership: one reference to each object. Thread: the recording's; GIL held. Invalidation: clear(). Letting
-// go of an object may run code that keeps another one: take() hands the reference over first, for that.
+// Ownership: one reference to each object. Thread: the recording's; GIL held. Invalidation: clear(). Dropping
+// an object may run code that adds another one, so take() moves the reference to the caller, who drops it.
 // Example:
 //
 //   kept.add(file);
@@ -22,7 +22,7 @@ class KeptObjects {
     if (places_.try_emplace(object, objects_.size()).second) objects_.push_back(pyapi::newRef(object));
   }
   bool contains(PyObject* object) const { return places_.contains(object); }
-  // Null: it is not among them.
+  // Null if the object is not kept.
   pyapi::Ref<> take(PyObject* object) {
     const auto found = places_.find(object);
     if (found == places_.end()) return {};
@@ -30,7 +30,7 @@ class KeptObjects {
     places_.erase(found);
     return taken;
   }
-  // The oldest first.
+  // Drops all objects, the oldest first.
   void clear() {
     places_.clear();
     const std::vector<pyapi::Ref<>> all = std::exchange(objects_, {});

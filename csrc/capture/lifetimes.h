@@ -1,8 +1,9 @@
-// When the program drops objects that the recorder holds too, and their end would be seen.
+// Objects that the recorder holds too, and whose end the program would notice.
 //
 // Generators that run code when they are closed (tables/watched_generators.h), objects with a finalizer in C
-// (finalized_objects.h) and in Python (finalizer_tracker.h) end where the program drops them, between two
-// instructions. Once the recording has ended, everything is let go.
+// (finalized_objects.h) and objects with a finalizer in Python (finalizer_tracker.h) end where the program
+// drops them, between two instructions. When the recording has ended, the recorder drops all of its
+// references.
 //
 // Ownership: borrows the tables; is the host of the finalizer tracker. Owned by the Recorder; the recording
 // thread, GIL held. Example: rec.lifetimes.endFirst();  // `a = b` drops its reference to what `a` was
@@ -49,13 +50,14 @@ class Lifetimes final : private FinalizerTracker::Host {
         virtuals_(virtuals),
         watched_(watched) {}
 
-  void endFirst();                 // between the two objects that an instruction lets go of
-  void watch(uint32_t generator);  // it waits now: will code run when it is dropped here?
+  void endFirst();                 // between two references that one instruction drops
+  void watch(uint32_t generator);  // call when it was suspended: finds out if dropping it runs code
   void closeDropped();             // between two instructions
-  // At the end of the call: what has not ended is part of the result.
+  // At the end of the call: objects that have not ended have to be part of the result.
   void checkWatched();
   void checkFinalizers();
-  // The recording has ended: what the program drops from now on is freed by itself.
+  // At the end of the recording: drops the recorder's references, so that objects die when the program drops
+  // them.
   void releaseObjects();
   bool isReleased() const { return released_; }
   FinalizerTracker::Host& host() { return *this; }

@@ -40,7 +40,7 @@ bool appendElement(RecordContext& rec, Shadow list, PyObject* object, Shadow ite
   if (list.isVirtual()) {
     rec.objects.virtualOf(list).parts.push_back(item);
   } else {
-    // The length stays open: nobody has asked for it.
+    // No guard on the length is needed: the program has not asked for it.
     Overlay& overlay = rec.objects.makeOverlay(object);
     if (overlay.parts) {
       overlay.parts->push_back(item);
@@ -61,7 +61,7 @@ bool extendList(RecordContext& rec, Shadow list, PyObject* object, Shadow more, 
     rec.abort(diag::Code::KTG0303, {"list.extend"});
     return false;
   }
-  // Pairs of a dict's items are new objects, which nobody but the effect can name.
+  // The pairs of `dict.items()` are new objects. Only the effect holds them, so they have no shadows.
   bool pairs = more.isVirtual() && rec.objects.isItemsView(more);
   if (shared && !rec.heap.emitMethod("extend", list, object, {{more, iterable}})) return false;
   if (list.isVirtual()) {
@@ -98,7 +98,7 @@ bool storeElement(RecordContext& rec, Shadow list, PyObject* object, Py_ssize_t 
   if (parts == nullptr) return false;
   auto n = static_cast<Py_ssize_t>(parts->size());
   if (index < 0) index += n;
-  if (index < 0 || index >= n) return rec.live();  // raises
+  if (index < 0 || index >= n) return rec.live();  // the run raises IndexError
   pyapi::Ref<> key = pyapi::steal(PyLong_FromSsize_t(index));
   if (isSharedList(rec, list)) {
     Shadow target = list.isVirtual() ? list : Shadow::source(rec.guards.sourceOf(list, object));
@@ -127,7 +127,7 @@ bool storeSlice(RecordContext& rec, Shadow list, PyObject* object, Shadow& key, 
   }
   Py_ssize_t count = PySlice_AdjustIndices(n, &start, &stop, step);
   auto size = static_cast<Py_ssize_t>(given->size());
-  if (step != 1 && size != count) return rec.live();  // raises
+  if (step != 1 && size != count) return rec.live();  // the run raises ValueError
   if (isSharedList(rec, list)) {
     Shadow target = list.isVirtual() ? list : Shadow::source(rec.guards.sourceOf(list, object));
     if (!rec.heap.emitEffect(Op::kSetItem, {{target, object}, {Shadow::constant(), slice}, {value, real}}))
@@ -155,7 +155,7 @@ bool clearElements(RecordContext& rec, Shadow list, PyObject* object) {
       return false;
     }
     Overlay& overlay = rec.objects.makeOverlay(object);
-    overlay.parts = std::vector<Shadow>{};  // nobody has to know how many there were
+    overlay.parts = std::vector<Shadow>{};  // the old length does not matter any more
     overlay.tail.clear();
     overlay.dirty = false;
   }
@@ -165,7 +165,7 @@ bool clearElements(RecordContext& rec, Shadow list, PyObject* object) {
 
 namespace {
 
-// [:], of constants
+// True for the slice `[:]`, with constant bounds.
 bool takesAll(RecordContext& rec, Shadow key, PyObject* index) {
   if (!PySlice_Check(index)) return false;
   if (!pyapi::takesAll(index)) return false;
@@ -197,7 +197,7 @@ bool deleteElements(RecordContext& rec, Shadow list, PyObject* object, Shadow& k
     start = PyLong_AsSsize_t(index);
     PyErr_Clear();
     if (start < 0) start += n;
-    if (start < 0 || start >= n) return rec.live();  // raises
+    if (start < 0 || start >= n) return rec.live();  // the run raises IndexError
   } else {
     if (!hasNumberBounds(index) || PySlice_Unpack(index, &start, &stop, &step) < 0) {
       PyErr_Clear();

@@ -1,42 +1,41 @@
-// Changes of lists (and what dicts share with them) while recording: what the trace has to do again, and what
-// the elements are afterwards.
+// Changes of lists while recording (some functions also serve dicts): what the trace has to do again, and
+// what the elements are afterwards.
 //
-// A list that was made in the trace and has not been seen by anybody else only changes its shadows. One that
-// is older, or has been handed out, gets an effect besides; the recorder then remembers its elements in an
-// Overlay. All functions come before the instruction that changes the real list. They return false, or null,
-// where the change can't be followed; the recording may have ended then. Thread: the recording one, GIL held.
+// For a list that the trace has made and nobody else has seen, only the shadows change. For an older list, or
+// one that was handed out, an effect is emitted too, and the recorder keeps its elements in an Overlay. All
+// functions are called before the instruction that changes the real list. They return false or null where the
+// change can't be followed; the recording may have ended then. Thread: the recording one, GIL held.
 #pragma once
 
 #include "capture/record_context.h"
 
 namespace kintsugi::capture {
 
-// The shadows of the elements, to be changed along with the list. The length of an old list becomes a
-// dependency.
+// The shadows of the elements, to be changed along with the list. The length of an older list is guarded.
 std::vector<Shadow>* listParts(RecordContext& rec, Shadow list, PyObject* object);
-// Others hold the list as well: what happens to it is an effect.
+// True if others hold the list as well, so that a change is an effect.
 bool isSharedList(RecordContext& rec, Shadow list);
 
-// Do others hold this dict, or the instance that it is the dict of?
+// True if others hold this dict, or the instance that it belongs to.
 bool isOutside(RecordContext& rec, const Virtual& v);
 
 bool appendElement(RecordContext& rec, Shadow list, PyObject* object, Shadow item, PyObject* real);
 bool extendList(RecordContext& rec, Shadow list, PyObject* object, Shadow more, PyObject* iterable);
-// After it was executed: a dict's items became pairs, from `start` on.
+// After the instruction: from `start` on, the new elements are pairs of a dict's items.
 void pairElements(RecordContext& rec, Shadow list, PyObject* object, Shadow more, Py_ssize_t start);
 bool storeElement(RecordContext& rec, Shadow list, PyObject* object, Py_ssize_t index, Shadow value,
                   PyObject* real);
-// Before an instruction: the iterators of sequences are where the real ones are.
+// Before an instruction: moves the recorder's sequence iterators to where the real ones are.
 void syncIterators(RecordContext& rec);
 
-// Are the bounds numbers, or nothing? Others are asked for their __index__, which may run anything: once.
+// True if the bounds are integers or None. Other objects have an `__index__`, which may run anything.
 bool hasNumberBounds(PyObject* slice);
-// list[slice] = iterable
+// `list[slice] = iterable`.
 bool storeSlice(RecordContext& rec, Shadow list, PyObject* object, Shadow& key, PyObject* slice, Shadow value,
                 PyObject* real);
-// list.clear(), del list[:]: whatever the elements were.
+// `list.clear()` and `del list[:]`: the old elements do not matter.
 bool clearElements(RecordContext& rec, Shadow list, PyObject* object);
-// del list[i], del list[a:b]
+// `del list[i]` and `del list[a:b]`.
 bool deleteElements(RecordContext& rec, Shadow list, PyObject* object, Shadow& key, PyObject* index);
 
 }  // namespace kintsugi::capture

@@ -1,9 +1,12 @@
-// Variables of the recorded frames that a step sets from outside.
+// Detects that a step has set a variable of a recorded frame from outside.
 //
-// From CPython 3.13 on `frame.f_locals[name] = value` sets the variable of a running function (PEP 667). What
-// the recorder knows of it would be that of another object then. Ownership: none; it lives for the length of
-// one instruction. Thread: the recording one, with the GIL. Example: const LocalsWatch watch(rec); ... if
-// (watch.changed()) rec.abort(...);
+// Since CPython 3.13, `frame.f_locals[name] = value` sets the variable of a running function (PEP 667). The
+// variable's shadow would then describe another object. Ownership: none; it lives for one instruction.
+// Thread: the recording one, with the GIL. Example:
+//
+//  const LocalsWatch watch(rec);
+//  ... the step ...
+//  if (watch.changed()) rec.abort(...);
 #pragma once
 
 #include <vector>
@@ -22,7 +25,7 @@ class LocalsWatch {
     const pyapi::Frame* frame;
     int index;
     PyObject* object;
-    PyObject* content;  // of a cell that nobody else holds
+    PyObject* content;  // the content of a cell that nobody else holds
   };
   std::vector<Slot> slots_;
 };

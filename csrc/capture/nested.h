@@ -1,6 +1,5 @@
-// The instruction under way goes on after other frames have run inside it: what the recorder knows of it is
-// kept while one lives. Whoever calls Python code in the middle of a handler, before the instruction itself,
-// needs one.
+// Keeps what the recorder knows of the current instruction while other frames run inside it. A handler needs
+// one if it calls Python code before the instruction itself is executed.
 //
 //   pyapi::Ref<> list;
 //   {

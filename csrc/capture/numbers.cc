@@ -82,7 +82,7 @@ struct BinaryRow {
   Op ints;
   Op floats;
 };
-// kRet marks "no such operation".
+// kRet stands for "no such operation".
 constexpr BinaryRow kBinary[] = {
     {op::NB_ADD, Op::kIntAdd, Op::kFloatAdd},
     {op::NB_SUBTRACT, Op::kIntSub, Op::kFloatSub},
@@ -94,10 +94,10 @@ constexpr BinaryRow kBinary[] = {
 };
 bool divides(Op op) { return op == Op::kFloatTrueDiv || op == Op::kIntFloorDiv || op == Op::kIntMod; }
 
-// As a divisor it raises, which no instruction does: that it is zero has to be pinned.
+// No instruction raises ZeroDivisionError, so a zero divisor is pinned and the division is left to Python.
 bool isZero(PyObject* o) { return PyFloat_Check(o) ? PyFloat_AS_DOUBLE(o) == 0.0 : PyObject_IsTrue(o) == 0; }
 
-// A power that is a float this time; else each run would leave there.
+// True if the power is a float. Where it is complex or overflows, an instruction would exit in each run.
 bool isFloatPower(PyObject* x, PyObject* y) {
   const double base = PyFloat_AsDouble(x), exponent = PyFloat_AsDouble(y);
   if (PyErr_Occurred() != nullptr) {

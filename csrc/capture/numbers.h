@@ -10,22 +10,24 @@ namespace kintsugi::capture {
 
 // A number read from a source, as a value of the trace.
 Shadow numberInput(RecordContext& rec, ir::SourceId id, PyObject* object);
-// A number that a step has given is a value as soon as something is computed with it; all else stays as it
-// is.
+// A number that a step has returned becomes a value once something is computed with it. Other shadows are
+// returned unchanged.
 Shadow promoted(RecordContext& rec, Shadow shadow, PyObject* object);
 
 bool isNumberValue(RecordContext& rec, Shadow shadow);
-// Is it such a number, or a tuple of the trace that holds one? What is computed from it is a step then.
+// True for a run-time number, and for a tuple of the trace that holds one. What C code computes from it is a
+// step.
 bool variesAsNumber(RecordContext& rec, Shadow shadow, PyObject* object);
 
-// `nb`: the oparg of BINARY_OP; `op`: of COMPARE_OP. One of the operands is a Value of a number type.
+// `nb` is the oparg of BINARY_OP, `op` that of COMPARE_OP. One of the operands is a value of a number type.
 std::optional<Shadow> numberBinary(RecordContext& rec, int nb, Shadow a, PyObject* x, Shadow b, PyObject* y);
 std::optional<Shadow> numberCompare(RecordContext& rec, int op, Shadow a, PyObject* x, Shadow b, PyObject* y);
 std::optional<Shadow> numberNegative(RecordContext& rec, Shadow a, PyObject* x);
 std::optional<Shadow> numberConvert(RecordContext& rec, ir::TypeKind to, Shadow a);  // int(), float(), bool()
 
-// Pins those among the arguments of a torch call that do not stand on the value stack themselves (keywords of
-// a partial, **keywords), where no symbolic number can take their place. False: the recording has ended.
+// Pins run-time numbers among the arguments of a torch call that are not on the value stack themselves
+// (**keywords, or keywords of a partial), so that no symbolic number can replace them. False: the recording
+// has ended.
 bool pinHiddenNumbers(CallContext& ctx, std::vector<Shadow>& shadows);
 
 }  // namespace kintsugi::capture

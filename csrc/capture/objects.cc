@@ -60,7 +60,7 @@ std::optional<Shadow> Objects::elementOf(Shadow shadow, PyObject* sequence, Py_s
       if (isPlainDeep(item)) return Shadow::constant();
       if (PyTuple_CheckExact(sequence) &&
           (PyType_Check(item) || PyFunction_Check(item) || PyCFunction_Check(item))) {
-        return Shadow::constant();  // the tuple is immutable: so is which object this is
+        return Shadow::constant();  // an immutable tuple always has this item
       }
       [[fallthrough]];
     case ShadowKind::kSource: {
@@ -134,7 +134,7 @@ Overlay& Objects::makeOverlay(PyObject* object) {
   const auto [overlay, isNew] = overlays_.make(object);
   const auto own = isNew ? sources_.of(object) : std::nullopt;
   if (!own) return overlay;
-  // It must stay a different object from all others of its type that were read already.
+  // Guards that this object is different from all others of its type that were read before.
   for (ir::SourceId id = 0; id < sources_.size(); ++id) {
     PyObject* other = sources_.objectOf(id);
     if (other == nullptr || other == object || Py_TYPE(other) != Py_TYPE(object) ||

@@ -1,8 +1,8 @@
-// The virtual objects of the trace, and the shadows of what is in containers and comes from iterators.
+// The virtual objects of the trace, and the shadows of items in containers and of items that iterators give.
 //
-// Containers are asked in one way wherever they come from: one that the trace has made says what it knows, an
-// old one is read under guards, and what the trace has written to it is seen first (tables/overlays.h).
-// Nothing: it is not known, or the recording has ended.
+// All containers are asked in the same way. A container that the trace has made answers from its shadows. An
+// older one is read under guards, after its overlay (tables/overlays.h). A result of nothing means that the
+// item is not known or the recording has ended.
 //
 // Ownership: borrows the tables. Owned by the Recorder; the recording thread, GIL held. Example:
 //
@@ -41,13 +41,14 @@ class Objects final {
   Shadow newVirtual(VirtualKind kind, PyObject* object);
   Shadow newCell(PyObject* cell, Shadow content);
   Shadow newIterator(PyObject* iterator, Shadow shadow, PyObject* object);
-  Shadow tupleOf(PyObject* tuple, std::vector<Shadow> parts);  // a constant, where all parts are
+  Shadow tupleOf(PyObject* tuple, std::vector<Shadow> parts);  // a constant if all parts are
   Virtual& virtualOf(Shadow shadow) { return virtuals_[shadow]; }
-  Shadow current(Shadow shadow);  // a virtual that unknown code may have changed is an old object now
+  // A virtual object that unknown code may have changed is read like an older one.
+  Shadow current(Shadow shadow);
   // What the trace knows of an object, by its identity.
   std::optional<Shadow> knownObject(PyObject* object);
   bool holdsMutable(Shadow shadow);
-  // A virtual object has changed: recipes that name it are made again.
+  // A virtual object has changed, so recipes that name it have to be made again.
   void touched() { virtuals_.touch(); }
   void touched(const Virtual& v) { virtuals_.touch(v); }
   void touched(Shadow shadow) { shadow.isVirtual() ? touched(virtualOf(shadow)) : touched(); }
@@ -69,10 +70,10 @@ class Objects final {
   Overlay& makeOverlay(PyObject* object);
   bool isDirty(PyObject* container);  // changed in a way that is not tracked, or of a length that varies
 
-  // Iteration. All that iterating over an object gives, without consuming it:
+  // Iteration. The shadows of all items that iterating over an object would give; nothing is consumed.
   std::optional<std::vector<Shadow>> iterated(Shadow shadow, PyObject* object);
-  Shadow itemOf(Shadow iterable, Shadow part, PyObject* item);  // ... as an item
-  // Before an iterator is asked for its next item, and when it has given one.
+  Shadow itemOf(Shadow iterable, Shadow part, PyObject* item);  // the shadow of one item
+  // Before an iterator is asked for its next item, and after it has given one.
   bool prepareNext(Shadow iterator, CallSite site = {});  // the site of a generator's frame
   std::optional<Shadow> advance(Shadow iterator, PyObject* item);
   std::optional<Shadow> advanceView(Shadow view, int64_t at, PyObject* item);

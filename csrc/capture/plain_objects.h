@@ -1,4 +1,4 @@
-// Plain objects: immutable ones without an identity that matters, which are pinned by comparing values.
+// Plain objects: immutable, and without an identity that matters. They are pinned by their value.
 //
 // Pure functions; GIL held. Example: isPlainDeep((1, "a", (2.0, None)))
 #pragma once
@@ -7,10 +7,10 @@
 
 namespace kintsugi::capture {
 
-bool isPlain(PyObject* object);      // None, a number, a text ...
-bool isPlainDeep(PyObject* object);  // plain, or a tuple of such: pinned by one compare
-bool isPlainTuple(PyObject* tuple);  // any tuple type, such elements
-// Compared by identity, and nothing else of it matters: a class, function, module ...
+bool isPlain(PyObject* object);      // None, a number, a string ...
+bool isPlainDeep(PyObject* object);  // plain, or a tuple of such; pinned by one comparison
+bool isPlainTuple(PyObject* tuple);  // any tuple type with such elements
+// True for objects of which only the identity matters: a class, function, module ...
 bool isIdentityValue(PyObject* object);
 
 }  // namespace kintsugi::capture

@@ -1,4 +1,4 @@
-// Guards: questions about shadows, and pinning that may say no without ending the recording.
+// Guards: questions about shadows, and pinning that may fail without ending the recording.
 #include <string_view>
 
 #include "capture/enum_member.h"
@@ -14,7 +14,7 @@ namespace kintsugi::capture {
 using guard::GuardKind;
 using guard::SourceKind;
 
-// Does the object depend on something that is known only while the trace runs?
+// True if the object depends on something that is only known while the trace runs.
 bool Guards::comesFromStep(Shadow shadow) const {
   if (shadow.isValue()) return true;
   if (shadow.isVirtual()) {
@@ -31,7 +31,8 @@ bool Guards::comesFromStep(Shadow shadow) const {
   return node->kind == SourceKind::kValue;
 }
 
-// ... or an object that is as new in each call, since a step has made it, or what holds it.
+// True for an argument of the call, and also for an object that a step has made or that was reached through
+// one: both are different objects in each run.
 bool Guards::isArgument(Shadow shadow) const {
   if (!shadow.isSource()) return false;
   const guard::SourceNode* node = &document_.sources.nodes[shadow.sourceId()];
@@ -40,8 +41,8 @@ bool Guards::isArgument(Shadow shadow) const {
   return node->kind == SourceKind::kValue;
 }
 
-// Immutable, compared by identity or by C code on its own contents: enum members, dtypes, devices, types,
-// functions.
+// True for immutable objects that are compared by identity, or by C code: enum members, dtypes, devices,
+// types, functions.
 bool isIdentityValue(PyObject* object) {
   if (PyType_Check(object) || PyFunction_Check(object) || PyModule_Check(object) || PyCFunction_Check(object))
     return true;
@@ -135,7 +136,7 @@ CallKind Steps::stepKind(PyObject* object) {
   return CallKind::kOpaque;
 }
 
-// `x is y` as a dependency.
+// Guards the answer to `x is y`.
 bool Guards::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
   if (a.isSource() && (y == Py_None || x == Py_None) && b.isConst()) return pinIsNone(a, x);
   if (b.isSource() && (x == Py_None || y == Py_None) && a.isConst()) return pinIsNone(b, y);
@@ -158,7 +159,8 @@ bool Guards::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
   ir::SourceId source = left ? *left : *right;
   Shadow other = left ? b : a;
   PyObject* object = left ? y : x;
-  if (other.isVirtual() || other.isValue()) return true;  // made in this trace: never an old object
+  // Made in this trace, so it can't be an older object.
+  if (other.isVirtual() || other.isValue()) return true;
   if (x == y) {
     guard(GuardKind::kIs, source, constId(object));
   } else {
@@ -168,7 +170,7 @@ bool Guards::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
   return rec_.live();
 }
 
-// Everything that `item in container` may look at.
+// Guards everything that `item in container` may look at.
 bool Guards::pinContainer(Shadow& shadow, PyObject* container) {
   if (PyAnySet_CheckExact(container)) {
     if (!shadow.isSource()) return true;
@@ -186,7 +188,7 @@ bool Guards::pinContainer(Shadow& shadow, PyObject* container) {
 
 namespace {
 
-// The keys that a dict had before the trace wrote to it, in order; null: deletions have changed the order.
+// The keys that a dict had at entry, in order; null if deletions have changed the order.
 pyapi::Ref<> keysBefore(PyObject* dict, const Overlay* overlay) {
   pyapi::Ref<> keys = pyapi::steal(PySequence_List(dict));
   if (!keys || overlay == nullptr) return keys;
@@ -202,7 +204,7 @@ pyapi::Ref<> keysBefore(PyObject* dict, const Overlay* overlay) {
 
 }  // namespace
 
-// The keys of a dict and their order. What the trace has added to it follows what it had.
+// Guards the keys of a dict and their order. Keys that the trace has added come after these.
 bool Guards::pinKeys(Shadow shadow, PyObject* dict) {
   if (shadow.isVirtual()) return rec_.objects.virtualOf(shadow).kind != VirtualKind::kOpaque;
   pyapi::Ref<> list = keysBefore(dict, rec_.objects.overlayOf(dict));

@@ -1,8 +1,8 @@
-// Graph breaks of a recording, and its end.
+// Graph breaks of a recording, and the end of the recording.
 //
-// What can't be captured ends the recording; the call goes on unrecorded. A step is a break that the trace
-// goes on after. Where breaks are errors, the first one is raised before anything else runs (breaks.h says
-// how they are shown).
+// If something can't be captured, the recording ends, and the call goes on unrecorded. A step is a break
+// after which the trace goes on. If breaks are errors, the first one is raised before the next instruction
+// (breaks.h says how breaks are shown).
 //
 // Ownership: borrows the tables. Owned by the Recorder; the recording thread, GIL held. Example:
 //

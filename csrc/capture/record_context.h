@@ -1,8 +1,8 @@
 // What record handlers and models of C callables see of a recording.
 //
-// A handler asks for what it needs in a few words (`rec.guards.pin(...)`, `rec.heap.storeItem(...)`) and
-// never sees the Recorder itself. The tables below are for the modules of the recorder and the few handlers
-// that move one of them on.
+// A handler asks a part for what it needs (`rec.guards.pin(...)`, `rec.heap.storeItem(...)`) and never sees
+// the Recorder itself. The tables at the end are for the parts of the recorder, and for the few handlers that
+// change one of them.
 //
 // Ownership: references to parts of the Recorder, which owns the context too. The recording thread, GIL held.
 // Example:
@@ -40,7 +40,7 @@ struct RecordContext {
   bool live() const { return breakLog.isLive(); }
   // The call goes on unrecorded.
   void abort(diag::Code code, std::vector<std::string> args = {}) { breaks.abort(code, std::move(args)); }
-  // The instruction itself. A handler does this once.
+  // Executes the instruction itself. A handler does this once.
   Flow execute(Activation& act, const Instr& instr) { return steps.execute(act, instr); }
   ir::Trace& trace() const { return document.trace; }
   torchapi::OpRecorder& ops() const { return operators; }
@@ -55,7 +55,7 @@ struct RecordContext {
   Lifetimes& lifetimes;
   Breaks& breaks;
 
-  // What a handler may have to move on itself.
+  // Tables that some handlers change themselves.
   CurrentInstruction& instruction;
   ExpectedFrames& expected;
   Pauses& pauses;
@@ -64,7 +64,7 @@ struct RecordContext {
   SourceSet& openSlices;
   TraceFacts& facts;
 
-  // For the modules of the recorder.
+  // Meant for the parts of the recorder.
   const RecorderOptions& options;
   guard::Document& document;
   torchapi::OpRecorder& operators;

@@ -21,7 +21,7 @@ using ir::RecipeKind;
 
 namespace {
 
-// Which view of a dict a class is: of keys, values or items. -1: of another kind.
+// Index of the kind of dict view: 0 keys, 1 values, 2 items; -1: no dict view.
 int64_t viewIndex(const PyTypeObject* type) {
   if (type == &PyDictKeys_Type || type == &PyODictKeys_Type) return 0;
   if (type == &PyDictValues_Type || type == &PyODictValues_Type) return 1;
@@ -66,7 +66,8 @@ Shadow Restorer::shadow(const Operand& operand) {
   }
 }
 
-// Where the failing guard block was to resolve the result of its step, the side trace's own block does.
+// A source from before the exit keeps its number. The result of the step whose guard block failed was not
+// resolved there, so the side trace's first block resolves it.
 Shadow Restorer::source(const Operand& operand) {
   const guard::SourceNode& node = start_.parent.document.sources.nodes[operand.id];
   if (node.block < rec_.blocks.root()) {
@@ -84,8 +85,8 @@ Shadow Restorer::fromStep(ir::ValueId value, PyObject* object) {
   return shadow;
 }
 
-// A tensor or a number stays the value that it is; the object of an opaque step or one that was built is
-// reached through the value.
+// A tensor or a number keeps its value. An object that a step returned or that the trace has built is read as
+// a source from its value.
 Shadow Restorer::value(const Operand& operand) {
   PyObject* real = object(operand);
   if (start_.parent.document.trace.values[operand.id].kind != ir::TypeKind::kObject) {
@@ -99,8 +100,8 @@ Shadow Restorer::value(const Operand& operand) {
   return fromStep(operand.id, real);
 }
 
-// Two sources that were different objects are one now: what the recorder finds out about the object holds as
-// long as that is so again.
+// Two sources used to be different objects and are the same object now. What the recorder learns about the
+// object only holds while they are the same, so a guard says that.
 void Restorer::stayOne(PyObject* object, ir::SourceId source) {
   if (source == ir::kNone || isPlain(object)) return;
   const auto [known, fresh] = sourceOf_.try_emplace(object, source);
@@ -109,7 +110,7 @@ void Restorer::stayOne(PyObject* object, ir::SourceId source) {
   }
 }
 
-// Where a value was read; kNone: it was computed.
+// The source that the value was read from; kNone if the value was computed.
 ir::SourceId Restorer::inputSource(ir::ValueId value) const {
   const ir::Trace& trace = start_.parent.document.trace;
   const auto input = std::find_if(trace.code.begin(), trace.code.end(), [&](const ir::Instruction& ins) {
@@ -174,8 +175,8 @@ VirtualKind Restorer::kindOf(const Recipe& recipe, PyObject* object) const {
   if (type == &PyMap_Type || type == &PyFilter_Type) return VirtualKind::kMap;
   if (type == &PySuper_Type) return VirtualKind::kSuper;
   if (viewIndex(type) >= 0) return VirtualKind::kDictView;
-  if (PyDict_CheckExact(object)) return VirtualKind::kDict;  // vars(instance)
-  if (PyList_Check(object)) return VirtualKind::kList;       // of a class of its own
+  if (PyDict_CheckExact(object)) return VirtualKind::kDict;  // `vars(instance)`
+  if (PyList_Check(object)) return VirtualKind::kList;       // an instance of a subclass of list
   return VirtualKind::kOpaque;
 }
 
@@ -233,7 +234,8 @@ void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
       rec_.objects.virtualOf(made).index = viewIndex(Py_TYPE(object));
       return fillParts(made, recipe, 1, true);
     }
-    case VirtualKind::kZip: {  // a strict one is made by a callable of its own (snapshot.cc)
+    // The recipe of a strict zip calls another callable (snapshot.cc).
+    case VirtualKind::kZip: {
       PyObject* callable = this->object(recipe.parts[0]);
       rec_.objects.virtualOf(made).index = callable != reinterpret_cast<PyObject*>(&PyZip_Type);
       return fillParts(made, recipe, 1, true);
@@ -258,7 +260,7 @@ void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
   }
 }
 
-// What is made by a call with arguments and keywords.
+// Restores an object that is made by a call with arguments and keywords.
 void Restorer::fillCalled(Shadow made, const Recipe& recipe, PyObject* object) {
   const auto& recipes = start_.parent.document.trace.recipes;
   const Recipe args = recipes[recipe.parts[1].id];
@@ -271,7 +273,7 @@ void Restorer::fillCalled(Shadow made, const Recipe& recipe, PyObject* object) {
   fillParts(made, args, 0, true);
   fillPairs(made, keywords, 0, keywords.parts.size(), false);
   pyapi::Ref<> dict = pyapi::steal(PyObject_GetAttrString(object, "keywords"));
-  if (!dict) {  // a getter: what it was made with
+  if (!dict) {  // a getter has no `keywords`; the recipe says what it was made with
     PyErr_Clear();
     dict = pyapi::steal(PyDict_New());
     for (size_t i = 0; i + 1 < keywords.parts.size(); i += 2)
@@ -283,7 +285,7 @@ void Restorer::fillCalled(Shadow made, const Recipe& recipe, PyObject* object) {
 void Restorer::fillParts(Shadow made, const Recipe& recipe, size_t first, bool withObjects) {
   for (size_t i = first; i < recipe.parts.size(); ++i) {
     Shadow part = shadow(recipe.parts[i]);
-    Virtual& v = rec_.objects.virtualOf(made);  // shadow() may have made more of them
+    Virtual& v = rec_.objects.virtualOf(made);  // shadow() may have added virtual objects
     v.parts.push_back(part);
     if (withObjects) v.partObjects.push_back(pyapi::newRef(object(recipe.parts[i])));
   }
@@ -298,7 +300,8 @@ void Restorer::fillPairs(Shadow made, const Recipe& recipe, size_t first, size_t
   }
 }
 
-// code, globals, name, qualname, defaults, kwdefaults, closure, annotations; perhaps module, doc, dict
+// Parts of the recipe: code, globals, name, qualname, defaults, kwdefaults, closure, annotations; perhaps
+// module, doc, dict.
 void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
   for (size_t i = 4; i < 6; ++i) {
     Shadow part = shadow(recipe.parts[i]);
@@ -321,12 +324,11 @@ void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
   }
 }
 
-// name, bases, cell, number of entries at first, name, value ...
+// Parts of the recipe: name, bases, cell, number of entries at first, then pairs of name and value.
 void Restorer::fillClass(Shadow made, const Recipe& recipe) {
   rec_.virtuals.addClass(made);
   const Recipe bases = start_.parent.document.trace.recipes[recipe.parts[1].id];
-  // The class is known as such, and complete but for its entries, before these are looked at: they may hold
-  // it.
+  // The class is registered before its entries are looked at, because entries may refer to the class.
   pyapi::Ref<> space = pyapi::steal(PyDict_New());
   for (size_t i = 4; i + 1 < recipe.parts.size(); i += 2)
     PyDict_SetItem(space.get(), object(recipe.parts[i]), object(recipe.parts[i + 1]));
@@ -348,7 +350,7 @@ void Restorer::fillClass(Shadow made, const Recipe& recipe) {
   fillPairs(made, recipe, 4, recipe.parts.size(), false);
 }
 
-// The class of an instance: of the trace, or built before the exit, when others have seen it.
+// Restores the class of an instance. It is a recipe of the trace, or it was built before the exit.
 void Restorer::restoreClass(const Operand& operand) {
   if (operand.kind == OperandKind::kRecipe) {
     shadow(operand);
@@ -365,7 +367,7 @@ void Restorer::restoreClass(const Operand& operand) {
   rec_.virtuals.addClass(made);
 }
 
-// n, n arguments, cause, context, suppress, traceback, name, value ...
+// Parts of the recipe: n, n arguments, cause, context, suppress, traceback, then pairs of name and value.
 void Restorer::fillException(Shadow made, const Recipe& recipe) {
   Recipe inner = recipe;
   const size_t count = static_cast<size_t>(recipe.parts[0].i), first = count + 1;
@@ -378,18 +380,18 @@ void Restorer::fillException(Shadow made, const Recipe& recipe) {
     outside ? contextIsOutside(rec_, made) : (void)shadow(link);
   }
   PyObject* dict = pyapi::partsOf(rec_.objects.virtualOf(made).object.get()).dict;
-  for (size_t i = first + 4; i + 1 < recipe.parts.size(); i += 2) {  // or a field of C code
+  for (size_t i = first + 4; i + 1 < recipe.parts.size(); i += 2) {  // a name may also be a field of C code
     if (dict == nullptr || PyDict_Contains(dict, object(recipe.parts[i])) != 1) continue;
     Shadow part = shadow(recipe.parts[i + 1]);
     rec_.objects.setAttrShadow(rec_.objects.virtualOf(made), object(recipe.parts[i]), part);
   }
 }
 
-// vars, instance
+// Parts of the recipe: the function vars(), and the instance.
 void Restorer::fillSharedDict(Shadow made, const Recipe& recipe) {
   fillParts(made, recipe, 1, true);
   Virtual& v = rec_.objects.virtualOf(made);
-  if (!v.parts[0].isVirtual()) {  // others hold the instance
+  if (!v.parts[0].isVirtual()) {  // the instance was built, and others hold it
     v.kind = VirtualKind::kOpaque;
     return;
   }
@@ -397,13 +399,13 @@ void Restorer::fillSharedDict(Shadow made, const Recipe& recipe) {
   v.entries = rec_.objects.virtualOf(v.parts[0]).attrs.clone();
 }
 
-// function, position, number of locals, locals..., stack...
+// Parts of the recipe: function, position, number of locals, locals, stack.
 void Restorer::fillGenerator(Shadow made, const Recipe& recipe) {
-  static Activation started{};  // stands for the one that is over
+  static Activation started{};  // the frame has begun, but its activation is over
   Shadow function = shadow(recipe.parts[0]);
   rec_.objects.virtualOf(made).parts = {function};
   rec_.objects.virtualOf(made).partObjects.push_back(pyapi::newRef(object(recipe.parts[0])));
-  if (recipe.parts[1].i < ir::kNotStarted) return;  // it runs, or is over
+  if (recipe.parts[1].i < ir::kNotStarted) return;  // it is running, or finished
   auto frame = std::make_unique<ShadowFrame>();
   frame->function = pyapi::newRef(object(recipe.parts[0]));
   frame->functionShadow = function;
@@ -418,12 +420,11 @@ void Restorer::fillGenerator(Shadow made, const Recipe& recipe) {
   if (waits) rec_.lifetimes.watch(made.virtualId());
 }
 
-// --- the recorder's beginning in the middle of a trace
+// --- How a recording begins in the middle of a trace, for a side trace.
 
 namespace {
 
-// What the trace did after the guard does not happen: its guard blocks and what they read are left out. The
-// numbers stay.
+// Removes the guard blocks from the failed guard on, and what they have read. Sources keep their numbers.
 void cutDocument(guard::Document& document, uint32_t guard, guard::BlockId firstBlock, ir::ConstId none) {
   document.trace.code.resize(guard);
   std::erase_if(document.guards.guards, [&](const guard::Guard& g) { return g.block >= firstBlock; });
@@ -455,7 +456,7 @@ Recorder::Recorder(const RecorderOptions& options, const SideStart& start) : opt
   restoreFrames(start);
 }
 
-// The first instruction of a side trace's own: the guard that tells it from its parent and its siblings.
+// The first instruction of a side trace is a guard that tells it from its parent and its siblings.
 void Recorder::beginWithGuard(const SideStart& start) {
   using ir::Op;
   const ir::Instruction& failed = start.parent.document.trace.code[start.guard];
@@ -472,7 +473,7 @@ void Recorder::beginWithGuard(const SideStart& start) {
       break;
     case Op::kGuardMeta: {
       KINTSUGI_CHECK(start.seenMeta != nullptr, "an exit without metadata");
-      // As open as the guard that failed, unless that was a guess.
+      // Sizes are as open as in the failed guard. If that guard was a guess (pinLikely), they are open now.
       const bool varies =
           options_.dynamic != 0 && likelyOperator(start.parent.document.trace, start.guard).has_value();
       const auto expected = static_cast<size_t>(start.parent.document.trace.operandsOf(failed)[1].i);
@@ -549,7 +550,7 @@ void Recorder::frameOpened(size_t index, pyapi::Frame* frame) {
   entry.frame->act = &entry.waitingAct;
 }
 
-// A frame of the snapshot goes on: after an inner one has returned, with its result on the stack.
+// A frame of the snapshot goes on. If an inner frame has just returned, its result is on the stack.
 bool Recorder::resumeRestored(Activation& act, bool throwing) {
   const size_t index = restored_.takeExpected();
   RestoredFrame& entry = restored_[index];

@@ -1,9 +1,9 @@
-// Inside capture only: turns a snapshot back into shadow frames and virtual objects; the inverse of
-// snapshot.cc.
+// Turns a snapshot back into shadow frames and virtual objects: the inverse of snapshot.cc. Inside capture
+// only.
 //
-// Each operand of the snapshot has become one real object; what the recorder knew of it follows from the kind
-// of the operand: a constant, a source, a value, or a recipe, which becomes a virtual object again. A recipe
-// is one virtual object in all frames.
+// Each operand of the snapshot has become a real object. Its shadow follows from the kind of the operand: a
+// constant, a source, a value, or a recipe, which becomes a virtual object again. A recipe is one virtual
+// object in all frames.
 //
 // Ownership: borrows the recorder and the start; lives during the recorder's construction. GIL held.
 #pragma once

@@ -1,12 +1,11 @@
 // Provenance: what the recorder knows beside each real value. See docs/internals/capture.md.
 //
-// The real heap only ever holds real values. Beside each stack slot and local there is a Shadow; objects that
-// were made in this trace are Virtuals, which know the shadows of their parts and are built again only where
-// they escape.
+// The real heap only ever holds real values. Each stack slot and local has a Shadow. Objects that the trace
+// has made are Virtuals: they know the shadows of their parts and are built only where they escape.
 //
 // Ownership: shadows are small values; Virtuals are owned by the Recorder and hold their real object, so that
-// an identity is never used twice in one recording. Thread: the recording one, with the GIL. Invalidation:
-// everything dies with the recording.
+// no address is used twice in one recording. Thread: the recording one, with the GIL. Invalidation: the end
+// of the recording.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +35,7 @@ class Shadow {
   static Shadow source(ir::SourceId id) { return {ShadowKind::kSource, id}; }
   static Shadow value(ir::ValueId id) { return {ShadowKind::kValue, id}; }
   static Shadow virt(uint32_t id) { return {ShadowKind::kVirtual, id}; }
-  // Whatever the kind, as it was asked for.
+  // For decoding: a shadow of any kind.
   static Shadow of(ShadowKind kind, uint32_t id) { return {kind, id}; }
 
   ShadowKind kind() const { return kind_; }
@@ -45,7 +44,7 @@ class Shadow {
   bool isSource() const { return kind_ == ShadowKind::kSource; }
   bool isValue() const { return kind_ == ShadowKind::kValue; }
   bool isVirtual() const { return kind_ == ShadowKind::kVirtual; }
-  // Each is there for its own kind only: the number of one kind means another thing in another.
+  // Each checks the kind: numbers of different kinds mean different things.
   ir::SourceId sourceId() const { return checked(ShadowKind::kSource); }
   ir::ValueId valueId() const { return checked(ShadowKind::kValue); }
   uint32_t virtualId() const { return checked(ShadowKind::kVirtual); }
@@ -81,13 +80,13 @@ enum class VirtualKind : uint8_t {
   kRange,      // a range or range iterator of constants: the object says all
   kEnumerate,  // parts: inner iterator; index: next number
   kZip,        // parts: inner iterators
-  kMap,        // of a map or filter: parts: function, inner iterators
+  kMap,        // parts: function, inner iterators (of a map or filter)
   kPartial,    // parts: (of a partial the function and) positional arguments; entries: keywords; see isGetter
-  kGenerator,  // parts: the function; frame: the shadow frame while it waits
+  kGenerator,  // parts: the function; frame: the shadow frame while suspended
   kException,  // parts: the arguments; attrs; see exceptions.h
   kTraceback,  // the object says all
   kClass,      // parts: bases, the cell `__class__` (or null); entries: the namespace; see classes.h
-  kOpaque,     // known to be made here, but not how: it can't be built again
+  kOpaque,     // made here, but it can't be rebuilt
 };
 
 struct ShadowFrame;
@@ -101,10 +100,10 @@ struct Virtual {
   pyapi::Ref<> attrs;    // dict: name -> encoded shadow
   pyapi::Ref<> entries;  // dict: key -> encoded shadow, in the order of the real dict
   std::unique_ptr<ShadowFrame> frame;
-  ir::ValueId value = ir::kNone;    // where it was built, once it has escaped
+  ir::ValueId value = ir::kNone;    // where it was built, if it has escaped
   ir::RecipeId recipe = ir::kNone;  // cached, valid in `recipeEpoch`
   uint64_t recipeEpoch = 0;
-  bool shared = false;     // the dict of an instance (parts): not an object of its own
+  bool shared = false;     // it is the dict of an instance (parts), not an object of its own
   bool forgotten = false;  // unknown code may have changed it: see Objects::current
   bool building = false;   // its recipe is being made
   bool exposed = false;    // kFunction, kClass: unknown code may have changed its attributes
@@ -118,15 +117,15 @@ inline bool isConsumed(const Virtual& v) {
          v.kind == VirtualKind::kDeque;
 }
 
-// How a frame waits for the result of a call that is under way in it. Its state is made when an inner frame
-// needs one, and again when a virtual object has changed since.
+// How a caller's frame goes on when the call under way in it returns. The state is made when an inner frame
+// needs it, and made again if a virtual object has changed since.
 struct CallSite {
-  const Instr* instr = nullptr;  // null: the entry frame has no caller
+  const Instr* instr = nullptr;  // null: the entry frame, or a call by C code
   size_t popped = 0;             // stack slots that the call takes
-  bool again = false;            // the instruction runs once more, with the result in place of its operand
+  bool again = false;            // the instruction is executed again, with the result as its operand
   std::vector<Shadow> extra;     // what the instruction pushes before the result (only nulls and values)
   ir::ReturnAction action = ir::ReturnAction::kPush;
-  Shadow replacement;  // kReplace: what is pushed instead of the result
+  Shadow replacement;  // see ir::ReturnAction
   pyapi::Ref<> replacementObject;
   ir::StateId state = ir::kNone;  // cached for `epoch`
   uint64_t epoch = 0;
@@ -150,12 +149,12 @@ struct ShadowFrame {
   std::vector<Shadow> locals;
   std::vector<Shadow> stack;
   CallSite site;            // how the caller waits for this frame's result
-  bool pinResult = false;   // C code converts the result
+  bool pinResult = false;   // C code converts the result, so it has to be a constant
   bool rebuildable = true;  // this frame and its callers can be rebuilt on an exit
   bool transform = false;   // runs a function under a functorch transform: see calls/transforms.cc
   Shadow handled;           // the exception being handled (PUSH_EXC_INFO without POP_EXCEPT)
   pyapi::Ref<> handledObject;
-  std::vector<ir::SourceId> heldByHandled;  // by frames that it has passed: see exceptions.h
+  std::vector<ir::SourceId> heldByHandled;  // held by frames that the exception has passed: see exceptions.h
   size_t handledOver =
       0;  // the stack slot that keeps what is handled outside of the frame; its shadow is null
 

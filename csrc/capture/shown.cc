@@ -29,7 +29,7 @@ bool guardNames(RecordContext& rec, PyObject* object) {
   if (pyapi::nameField(object, "__name__") == nullptr) return true;
   if (isRenamed(rec, object)) return false;
   if (const auto known = rec.objects.knownObject(object); known && known->isVirtual())
-    return true;  // made in the trace
+    return true;  // made in the trace, which knows its names
   for (const char* attribute : {"__name__", "__qualname__"}) {
     if (!rec.live()) return false;
     std::optional<Shadow> name = shownName(rec, Shadow::constant(), object, attribute);
@@ -38,7 +38,7 @@ bool guardNames(RecordContext& rec, PyObject* object) {
     if (name) rec.guards.pin(*name, value.get());
   }
   if (PyType_Check(object))
-    rec.guards.guardTypeVersion(reinterpret_cast<PyTypeObject*>(object));  // its __module__
+    rec.guards.guardTypeVersion(reinterpret_cast<PyTypeObject*>(object));  // covers `__module__`
   return rec.live();
 }
 
@@ -49,7 +49,7 @@ bool canFold(RecordContext& rec, Shadow shadow, PyObject* object, bool attribute
   if (rec.guards.isFrozen(object)) return true;
   if (PyFrozenSet_CheckExact(object)) return shadow.isConst();
   if (PySlice_Check(object)) return true;
-  // A list that is pinned by its identity may have other items.
+  // A list whose identity is pinned may still have other items.
   if (!PyTuple_Check(object) && !(PyList_CheckExact(object) && !shadow.isConst())) return false;
   PyObject** items = PySequence_Fast_ITEMS(object);
   const bool made = shadow.isVirtual() && rec.objects.virtualOf(shadow).parts.size() ==

@@ -1,5 +1,5 @@
-// What C code tells of an object that is pinned by its identity: the names of functions and classes, which
-// can be set, and what may be folded into a constant at all.
+// What C code can read of an object that is pinned by its identity: names of functions and classes, which can
+// be set, and the question whether a result computed from it is a constant.
 //
 // Functions of the recording under way; GIL held.
 #pragma once
@@ -11,18 +11,19 @@
 
 namespace kintsugi::capture {
 
-// `__name__` or `__qualname__` of an old function or class, guarded when it is used; nothing: it can't
-// change, or is another attribute.
+// The `__name__` or `__qualname__` of an older function or class, guarded when it is used. Nothing: it can't
+// change, or it is another attribute.
 std::optional<Shadow> shownName(RecordContext& rec, Shadow shadow, PyObject* object,
                                 std::string_view attribute);
-// An attribute of an old object is set: what it is called is asked anew from here on, by a step.
+// The program sets an attribute of an older object. If it is one of its names, a step asks for names from now
+// on.
 void noteRename(RecordContext& rec, PyObject* object, PyObject* attribute);
 bool isRenamed(RecordContext& rec, PyObject* object);
-// The object's text holds its names: they are guarded. False: the trace has set them.
+// The result's text includes the object's names, so these are guarded. False: the trace has set them.
 bool guardNames(RecordContext& rec, PyObject* object);
-// Is all that C code can read of the object pinned with it? An object that is pinned by its identity alone
-// may have another state in the next call, and a class or a module other attributes (`attributes`: they are
-// read).
+// True if everything that C code can read of the object is pinned with it, so that the result of the call is
+// a constant. An object whose identity alone is pinned may have another state in the next call. `attributes`:
+// the call reads attributes, which a class or module may get anew.
 bool canFold(RecordContext& rec, Shadow shadow, PyObject* object, bool attributes = false);
 
 }  // namespace kintsugi::capture

@@ -1,8 +1,9 @@
 // Where a side trace begins: a trace, the guard in it that failed, and the objects of the guard's snapshot.
 //
-// The recorder goes on from there as if it had recorded the trace up to the guard: with its values, sources
-// and constants, in frames that were made again (runtime/frame_rebuild.h). What it reads from the heap it
-// guards anew, in a guard block of its own right after the guard: the trace before may have changed anything.
+// The recorder goes on as if it had recorded the trace up to the failed guard itself: with its values,
+// sources and constants, in frames that were rebuilt (runtime/frame_rebuild.h). The trace up to there may
+// have changed anything. So what the recorder reads from the heap is guarded again, in a new guard block
+// right after the guard.
 //
 // Ownership: borrows everything for the recording's beginning; the Recorder copies what it needs. GIL held.
 // Example: Recorder rec(options, start); rec.frameOpened(i, frame) ...; rec.expectRestored(i); interpret it.
@@ -20,8 +21,8 @@ struct SideStart {
   const recording::Recording& parent;
   uint32_t guard;                  // the instruction that failed
   ir::StateId state;               // its snapshot
-  ir::Operand seen;                // guard.value: what was there instead
-  const ir::TensorDesc* seenMeta;  // guard.meta: likewise
+  ir::Operand seen;                // guard.value: the value of this run
+  const ir::TensorDesc* seenMeta;  // guard.meta: the metadata of this run
   // The objects of the snapshot, by number.
   const std::unordered_map<uint32_t, pyapi::Ref<>>& values;
   const std::unordered_map<uint32_t, pyapi::Ref<>>& sources;

@@ -26,7 +26,8 @@ std::string_view textOf(PyObject* object) {
   return object != nullptr && PyUnicode_Check(object) ? PyUnicode_AsUTF8(object) : std::string_view();
 }
 
-// Sets of dimensions that users leave at a tensor: mark_dynamic() and mark_static() of torch and ours.
+// The dimensions that a user has marked by mark_dynamic() or mark_static(), torch's or ours. These functions
+// leave a set as an attribute of the tensor.
 uint64_t markedDims(PyObject* tensor, std::initializer_list<const char*> names, int64_t rank) {
   PyObject** dict = pyapi::materializedDictSlot(tensor);
   uint64_t dims = 0;
@@ -44,7 +45,7 @@ uint64_t markedDims(PyObject* tensor, std::initializer_list<const char*> names, 
   return dims;
 }
 
-// Is it a parameter or buffer of a module, whose sizes belong to the model?
+// True for a parameter or buffer of a module: its sizes belong to the model.
 bool belongsToModule(RecordContext& rec, ir::SourceId source) {
   const auto& nodes = rec.document.sources.nodes;
   for (ir::SourceId id = source; id != ir::kNone; id = nodes[id].parent) {
@@ -55,7 +56,7 @@ bool belongsToModule(RecordContext& rec, ir::SourceId source) {
   return false;
 }
 
-// A part of the arguments: not an attribute of one, which is state and seldom varies.
+// True for an argument or an item in it. Attributes of arguments are state, which seldom varies.
 bool isGiven(RecordContext& rec, ir::SourceId source) {
   const auto& nodes = rec.document.sources.nodes;
   for (; nodes[source].parent != ir::kNone; source = nodes[source].parent) {
@@ -89,8 +90,8 @@ bool pinContiguity(RecordContext& rec, Shadow tensor, PyObject* object) {
   return true;
 }
 
-// The name of the method or attribute of torch's that a call reads; empty: it is Python code, or an operator.
-// What C functions and descriptors are called can't change.
+// The name of torch's method or attribute that a call uses; empty for Python code and operators. Names of C
+// functions and descriptors can't change.
 std::string nameOf(const CallContext& ctx) {
   PyObject* callable = ctx.callable;
   const PyTypeObject* type = Py_TYPE(callable);
@@ -162,7 +163,7 @@ void guardRanges(RecordContext& rec, ir::SourceId source, PyObject* tensor) {
     pyapi::Ref<> range =
         pyapi::steal(Py_BuildValue("(LLL)", static_cast<long long>(numbers[0]),
                                    static_cast<long long>(numbers[1]), static_cast<long long>(numbers[2])));
-    // A tensor that breaks its own bounds is none that the mark speaks of: the guard could never hold.
+    // If the tensor breaks the bounds now, the guard would never hold, so it is not written.
     if (range && torchapi::sizeIsBetween(tensor, range.get()))
       rec.guards.guard(guard::GuardKind::kDimRange, source, rec.guards.constId(range.get()));
   }
@@ -197,7 +198,8 @@ bool pinMeta(RecordContext& rec, Shadow tensor, PyObject* object) {
 
 bool pinLikely(RecordContext& rec, Shadow tensor, PyObject* object) {
   if (rec.ops().level(tensor.valueId()) == MetaLevel::kFull) return true;
-  // They would see an operator twice whose results turn out to be others (`unbind` of more rows).
+  // A mode would see the operator twice if its results turn out to be other ones in a run (`unbind` of more
+  // rows), so nothing is left to a guess.
   if (torchapi::hasModes()) return pinMeta(rec, tensor, object);
   const std::string* op = rec.ops().likelyFrom(tensor.valueId());
   if (op == nullptr || !torchapi::describe(object).plain || torchapi::transformsActive()) return true;
@@ -244,21 +246,21 @@ void forgetMeta(RecordContext& rec, ir::ValueId tensor) {
 bool pinForBinding(CallContext& ctx, Shadow tensor, PyObject* object) {
   if (ctx.rec.ops().level(tensor.valueId()) == MetaLevel::kFull) return true;
   const std::string name = nameOf(ctx);
-  const bool plain = ctx.total() == 1;  // no memory format
+  const bool plain = ctx.total() == 1;  // no memory format is given
   if (plain && (name == "contiguous" || name == "is_contiguous"))
     return pinContiguity(ctx.rec, tensor, object);
   if (ctx.metaPure) {
     return isOneOf(kOfRank, name) ? pinRank(ctx.rec, tensor, object) : pinMeta(ctx.rec, tensor, object);
   }
-  // An assigned tensor loses leading dimensions of size 1.
+  // In an assignment, the binding drops leading dimensions of size 1 from the assigned tensor.
   const bool decides = name == "contiguous" || name == "setitem" || name == "__setitem__";
   return !decides || pinMeta(ctx.rec, tensor, object);
 }
 
 namespace {
 
-// Is the size one that the trace has said of the tensor? What is known of the rank alone was said of another
-// one where the tensor was made with sizes that are fixed: a step has changed them since.
+// True if the trace knows this size as a constant. If the tensor was made with fixed sizes but its level is
+// not "all" any more, a step has changed it since, so those sizes tell nothing.
 bool isFixedSize(RecordContext& rec, ir::ValueId tensor, int64_t dim) {
   const ir::Type type = rec.trace().values[tensor];
   return type.meta != ir::kNone && rec.ops().level(tensor) != MetaLevel::kUnknown &&
@@ -288,7 +290,7 @@ std::optional<Flow> readSizes(CallContext& ctx, Shadow& result) {
   if (rec.ops().level(tensor.valueId()) == MetaLevel::kFull || ctx.kwnames != nullptr) return std::nullopt;
   const std::string name = nameOf(ctx);
   const bool isAttribute = name == "shape";
-  const bool given = ctx.positional > 1 && !isAttribute;  // a dimension
+  const bool given = ctx.positional > 1 && !isAttribute;  // one dimension is asked for
   const bool all = name == "numel" || name == "nelement";
   const bool first = name == "len" || name == "__len__";
   const Op op = all ? Op::kNumel : name == "stride" ? Op::kStride : Op::kSize;
@@ -298,7 +300,7 @@ std::optional<Flow> readSizes(CallContext& ctx, Shadow& result) {
   const auto rank = static_cast<int64_t>(torchapi::describe(object).sizes.size());
   int64_t dim = given ? PyLong_AsLongLong(ctx.args[1]) : 0;
   if (dim < 0) dim += rank;
-  if ((given || first) && (dim < 0 || dim >= rank)) return std::nullopt;  // it raises
+  if ((given || first) && (dim < 0 || dim >= rank)) return std::nullopt;  // the run raises IndexError
   pyapi::Ref<> alive = pyapi::newRef(object);
   Flow flow;
   {

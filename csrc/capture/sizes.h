@@ -1,8 +1,8 @@
 // Tensors whose sizes vary from run to run: which they are, what Python reads of them, and what is pinned.
 //
-// Of such a tensor the trace relies on everything but sizes and strides (torchapi::MetaLevel::kRank). A size
-// that Python reads is a value of the trace (`size %3, 0`), and a question about the layout a guard on just
-// that answer. See docs/internals/capture.md.
+// For such a tensor the trace relies on all metadata but sizes and strides (torchapi::MetaLevel::kRank). A
+// size that Python reads is a value of the trace (`size %3, 0`). For a question about the layout, a guard
+// pins just the answer. See docs/internals/capture.md.
 //
 // Functions of the recording under way; GIL held. False: the recording has ended. Example:
 //   b, n = x.shape       ->  %4 = size %0, 0;  %5 = size %0, 1
@@ -13,36 +13,37 @@
 namespace kintsugi::capture {
 
 // The sizes of an input that are left open, as bits: those that have changed between calls, those that the
-// user has marked, or all if that is the rule (`dynamic=True`).
+// user has marked, or all with `dynamic=True`.
 uint64_t openSizes(RecordContext& rec, ir::SourceId source, PyObject* tensor);
-// The same of one that is a value already: by another path it is as open.
+// The same for a tensor that is a value already.
 uint64_t openSizesOf(RecordContext& rec, ir::ValueId tensor);
 // Guards on the bounds that mark_dynamic(min=, max=) has set for sizes of the input.
 void guardRanges(RecordContext& rec, ir::SourceId source, PyObject* tensor);
-// Is a number read from this source a value from the start?
+// True if a number that is read from this source is a run-time value from the start.
 bool opensNumbers(RecordContext& rec, ir::SourceId source);
 
-// The tensor keeps the metadata that it has now: all of it, or all but sizes and strides.
+// Guards that the tensor keeps the metadata that it has now: all of it, or all but sizes and strides.
 bool pinMeta(RecordContext& rec, Shadow tensor, PyObject* object);
 bool pinRank(RecordContext& rec, Shadow tensor, PyObject* object);
-// What an operator of a library has made, which says nothing of sizes (a custom kernel): it lies as it did
-// this time, as a rule. That is guarded where the tensor is used first, so that all after it is known.
+// Some operators of libraries (custom kernels) say nothing about the sizes of their results. The trace
+// guesses that the sizes will be the same again, and guards this where the tensor is first used. Then
+// everything after it is known.
 bool pinLikely(RecordContext& rec, Shadow tensor, PyObject* object);
-// The operator after such a guard, if the instruction is one. In recordings after an exit there its results
-// are left open: RecorderOptions::dynamicSources holds its hash.
+// If the instruction is such a guard, the operator whose result it checks. After an exit there, recordings
+// leave these results open: RecorderOptions::dynamicSources holds the operator's hash.
 std::optional<std::string> likelyOperator(const ir::Trace& trace, uint32_t guard);
 uint64_t hashOfOperator(std::string_view name);
-// What the tensor's metadata is is not known any more.
+// The tensor's metadata is not known any more.
 void forgetMeta(RecordContext& rec, ir::ValueId tensor);
-// What a torch call with a tensor whose sizes vary decides on before the dispatcher is called.
+// Pins what a binding of torch decides, before it calls the dispatcher, about a tensor whose sizes vary.
 bool pinForBinding(CallContext& ctx, Shadow tensor, PyObject* object);
 
-// A read of metadata that gives numbers (shape, size(), numel(), len(), stride()) of a tensor whose sizes
-// vary. Nothing: another call.
+// A read of metadata that gives numbers (shape, size(), numel(), len(), stride()), of a tensor whose sizes
+// vary. Nothing: it is another call.
 std::optional<Flow> readSizes(CallContext& ctx, Shadow& result);
 
-// x[...] with slices in a tuple, of a tensor whose sizes vary: bindings leave out a slice that takes all.
-// What to put in the key's place so that they do not know; null: the key itself will do.
+// For `x[...]` with slices in a tuple, where the sizes of `x` vary. A binding leaves out a slice that takes
+// everything. veilSlices() returns a key in which the binding can't see that; null if `key` will do.
 bool decidesOnSlices(const CallContext& ctx);
 pyapi::Ref<> veilSlices(RecordContext& rec, PyObject* key);
 

@@ -1,8 +1,8 @@
-// Snapshots: frame states, recipes and operands, made, as in LuaJIT, in one file.
+// Snapshots: frame states, recipes and operands.
 //
-// A state names, for each live slot, how to get its object again: a constant, a source, a value, or the
-// recipe of a virtual object as it is at that moment. Outer frames do not change while inner ones run: an
-// inner frame's states share one parent state, made when the call was entered.
+// A state says, for each live slot, how to get its object again: a constant, a source, a value, or the recipe
+// of a virtual object as it is at that moment. Outer frames do not change while an inner frame runs. So all
+// states of the inner frame share one parent state, which was made when the call was entered.
 #include <algorithm>
 
 #include "capture/attributes.h"
@@ -61,7 +61,7 @@ bool Snapshots::operandOf(Shadow shadow, PyObject* object, Operand& out) {
 std::optional<ir::RecipeId> Snapshots::recipeOf(uint32_t virtualId) {
   Virtual& v = virtuals_.at(virtualId);
   if (v.recipe != ir::kNone && v.recipeEpoch == virtuals_.epoch()) return v.recipe;
-  if (v.building) {  // something that holds itself, as a recursive inner function or a class do in a cell
+  if (v.building) {  // a cycle, as a recursive inner function and its cell
     const bool looped =
         v.kind == VirtualKind::kCell ||
         (!virtuals_.classes().empty() && (v.kind == VirtualKind::kClass || v.kind == VirtualKind::kFunction));
@@ -80,7 +80,7 @@ std::optional<ir::RecipeId> Snapshots::recipeOf(uint32_t virtualId) {
   bool ok = recipeParts(v, recipe);
   v.building = false;
   if (!ok) return std::nullopt;
-  if (v.recipe != ir::kNone && v.recipeEpoch == virtuals_.epoch()) {  // named by its own parts
+  if (v.recipe != ir::kNone && v.recipeEpoch == virtuals_.epoch()) {  // a part refers to the object itself
     document_.trace.recipes[v.recipe] = std::move(recipe);
     return v.recipe;
   }
@@ -128,8 +128,9 @@ struct PartList {
   }
 };
 
-// The callable that makes an iterator of the same type from its container, borrowed; null: iter(), of a tuple
-// or list. The container of what reversed() gave is a tuple of its items in the iterator's order.
+// The callable that makes an iterator of the same type from its container; borrowed. Null for a plain
+// iterator of a tuple or list, which needs no call. The container of a reversed() iterator is a tuple of the
+// items in the iterator's order.
 PyObject* iteratorMaker(PyObject* iterator, PyObject* container) {
   if (Py_TYPE(iterator) == &PyReversed_Type) return polyfill("turned_tuple");
   if (Py_TYPE(iterator) == &PyListRevIter_Type) return polyfill("turned_list");
@@ -137,7 +138,7 @@ PyObject* iteratorMaker(PyObject* iterator, PyObject* container) {
   return PyDict_GetItemString(PyEval_GetBuiltins(), "iter");
 }
 
-// functools.partial(zip, strict=True); borrowed, null where it can't be made.
+// `functools.partial(zip, strict=True)`; borrowed, null if it can't be made.
 PyObject* strictZip() {
   static constinit pyapi::Lazy<PyObject*> madeSlot;
   PyObject* made = madeSlot.get([] {
@@ -158,7 +159,8 @@ RecipeKind tupleKind(PyObject* object) {
   return PyTuple_CheckExact(object) ? RecipeKind::kTuple : RecipeKind::kNamedTuple;
 }
 
-// A generator: its frame, as a snapshot has it. Where it runs, the frame is a part of the snapshot itself.
+// A generator is described by its function and its frame. If it is running, the snapshot already has the
+// frame.
 bool generatorParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   auto* generator = pyapi::asGenerator(v.object.get());
   PartList list{rec, recipe};
@@ -179,7 +181,8 @@ bool generatorParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   recipe.parts.push_back(Operand::integer(static_cast<int64_t>(v.frame->locals.size())));
   for (size_t i = 0; i < v.frame->locals.size(); ++i) {
     PyObject* object = pyapi::localAt(raw, static_cast<int>(i));
-    // Before it has started, the shadow of a cell variable is that of the parameter in it.
+    // Before the generator has started, the shadow of a cell variable is that of the cell's content, a
+    // parameter.
     if (!started && object != nullptr && PyCell_Check(object)) object = PyCell_GET(object);
     list.add(object == nullptr ? Shadow::null() : v.frame->locals[i], object);
   }
@@ -190,7 +193,7 @@ bool generatorParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   return list.ok;
 }
 
-// vars(instance)
+// The dict of an instance is made by `vars(instance)`.
 bool sharedDict(RecordContext& rec, Virtual& v, Recipe& recipe) {
   PartList list{rec, recipe};
   recipe.kind = RecipeKind::kCall;
@@ -199,7 +202,7 @@ bool sharedDict(RecordContext& rec, Virtual& v, Recipe& recipe) {
   return list.ok;
 }
 
-// An instance made here: its slots and its dict.
+// The parts of an instance that the trace has made: its slots and its dict.
 bool instanceParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   PartList list{rec, recipe};
   PyObject* object = v.object.get();
@@ -240,7 +243,7 @@ bool instanceParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   return list.ok;
 }
 
-// A class made here: its bases, its cell, and its namespace in the order in which it came to be.
+// The parts of a class that the trace has made: bases, cell, and the namespace in the order of its entries.
 bool classParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   PartList list{rec, recipe};
   recipe.kind = RecipeKind::kClass;
@@ -312,7 +315,7 @@ bool functionParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   return list.ok && pairs.ok;
 }
 
-// functools.partial(function, *args, **keywords), or operator.itemgetter(*args) and its like
+// `functools.partial(function, *args, **keywords)`, or `operator.itemgetter(*args)` and its like.
 bool partialParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   PartList list{rec, recipe};
   recipe.kind = RecipeKind::kCallEx;
@@ -328,7 +331,7 @@ bool partialParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   return list.ok && positional.ok && named.ok;
 }
 
-// A list, or, of a class of lists without attributes, cls([...]).
+// A list; for an instance of a subclass of list without attributes, a call of the class with a list.
 bool listRecipe(RecordContext& rec, Virtual& v, Recipe& recipe) {
   PyObject* object = v.object.get();
   if (!PyList_Check(object) || v.parts.size() != static_cast<size_t>(PyList_GET_SIZE(object))) return false;
@@ -350,7 +353,7 @@ bool listRecipe(RecordContext& rec, Virtual& v, Recipe& recipe) {
   return true;
 }
 
-// deque([...], maxlen=n)
+// `deque([...], maxlen=n)`.
 bool dequeParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   PyObject* object = v.object.get();
   if (static_cast<Py_ssize_t>(v.parts.size()) != PyObject_Size(object)) return false;
@@ -365,7 +368,7 @@ bool dequeParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   for (size_t i = 0; i < v.parts.size(); ++i) {
     pyapi::Ref<> item = pyapi::steal(PySequence_GetItem(object, static_cast<Py_ssize_t>(i)));
     if (!item) return false;
-    each.add(v.parts[i], item.get());  // the deque holds it
+    each.add(v.parts[i], item.get());  // the deque keeps it alive
   }
   if (!each.ok) return false;
   args.parts.push_back(Operand::recipe(rec.snapshots.addRecipe(std::move(items))));
@@ -414,7 +417,7 @@ bool iteratorParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
       recipe.parts.push_back(Operand::integer(v.index));
       break;
     case VirtualKind::kZip:
-      if (v.index != 0) {  // strict: recipes have no keywords
+      if (v.index != 0) {  // strict, but recipes have no keyword arguments
         PyObject* strict = strictZip();
         if (strict == nullptr) return false;
         recipe.kind = RecipeKind::kCall;
@@ -499,7 +502,7 @@ bool Snapshots::recipeParts(Virtual& v, Recipe& recipe) {
       list.add(v.parts[1], v.partObjects[1].get());
       return list.ok;
     case VirtualKind::kRange:
-      if (Py_TYPE(object) == &PyRange_Type) return false;  // ranges are constants
+      if (Py_TYPE(object) == &PyRange_Type) return false;  // a range is a constant
       [[fallthrough]];
     default:
       return iteratorParts(rec_, v, recipe);
@@ -598,7 +601,9 @@ ir::StateId Snapshots::callerState(ShadowFrame& frame) {
   if (site.instr != nullptr) pc = site.again ? site.instr->start : site.instr->next;
   size_t popped = site.popped;
   if (site.instr == nullptr) {
-    // C code runs the frame (a generator, say): only an exception goes on here, with what its handler finds.
+    // C code runs the frame (as next() does with a generator), so the caller's instruction can't be finished
+    // by an exit. Only an exception can go on in the caller, with the part of the stack that its handler
+    // keeps.
     const pyapi::Handler handler = pyapi::findHandler(frame.caller->code, pc - 1);
     const size_t kept = handler.target < 0 ? 0 : static_cast<size_t>(handler.depth);
     popped = frame.caller->stack.size() - std::min(kept, frame.caller->stack.size());
@@ -610,7 +615,7 @@ ir::StateId Snapshots::callerState(ShadowFrame& frame) {
 
 namespace {
 
-// How deep escape() is in an object's parts.
+// Counts how deeply calls of escape() are nested: 1 is the object itself, 2 a part of it.
 struct EscapeDepth {
   EscapeDepth() : value(++current) {}
   ~EscapeDepth() { --current; }
@@ -625,7 +630,8 @@ thread_local int EscapeDepth::current = 0;
 
 namespace {
 
-// The class whose cell `__class__` an object is or holds, where that is still to be built; else null.
+// The class that has to be built first because the object is its `__class__` cell or holds that cell; else
+// null.
 Shadow classAround(RecordContext& rec, Virtual& v) {
   const auto unbuilt = [&](Shadow cell) {
     Virtual* cls = classOfCell(rec, cell);
@@ -726,18 +732,19 @@ bool Snapshots::escape(Shadow& shadow, PyObject* object) {
     rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
     return false;
   }
-  if (v.building) {  // it holds itself, as a recursive inner function does in its cell
+  if (v.building) {  // a cycle, as a recursive inner function and its cell
     rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
     return false;
   }
-  if (Shadow cls = classAround(rec_, v); cls.isVirtual()) {  // it comes into being with the class
+  if (Shadow cls = classAround(rec_, v); cls.isVirtual()) {  // building the class builds this object too
     if (!escape(cls, rec_.objects.virtualOf(cls).object.get())) return false;
     if (v.value != ir::kNone) return true;
   }
   const EscapeDepth depth;
-  stateBefore();  // with the recipe of the whole, which can't be said while the parts are built
+  // The state has to name the recipe of the whole object, which can't be made while parts are being built.
+  stateBefore();
   if (v.kind == VirtualKind::kClass && !escapeCell(rec_, v)) return false;
-  // Parts first: each mutable one must be one object for everybody who will see it.
+  // Parts escape first, so that each mutable part is one object for everybody who sees it.
   std::vector<std::pair<Shadow, PyObject*>> parts = escapingParts(rec_, v, object);
   v.building = true;
   for (auto& [part, real] : parts) {
@@ -755,13 +762,13 @@ bool Snapshots::escape(Shadow& shadow, PyObject* object) {
       rec_.steps.emit(ir::Op::kBuild, {Operand::recipe(*recipe)}, {{ir::TypeKind::kObject, ir::kNone}}, snap);
   v.value = document_.trace.code[at].firstResult;
   if (v.kind == VirtualKind::kClass) noteVersion(rec_, v);
-  if (isConsumed(v)) {  // others may move it on from now on
+  if (isConsumed(v)) {  // its new owner may move it on
     v.kind = VirtualKind::kOpaque;
     v.frame.reset();
   }
   virtuals_.touch();
   if (depth.value == 1 && instruction_.isUntouched(frames_.current()->stack.size())) {
-    instruction_.forgetState();  // who sees this object from now on must see the one that was built
+    instruction_.forgetState();  // later snapshots have to name the object that was built
     stateBefore();
   }
   return true;

@@ -1,7 +1,8 @@
-// Snapshots, recipes and operands: how the frames and objects of a moment are made again (snapshot.cc).
+// Snapshots, recipes and operands: how the frames and objects at one instruction are rebuilt (snapshot.cc).
 //
-// A snapshot is made at the first request before the instruction has run, and again when an object that it
-// names has changed. An object that escapes is built in the trace, and goes by that value from then on.
+// A snapshot is made when it is first asked for, before the instruction has run. It is made again if an
+// object that it names has changed. An object that escapes is built in the trace, and is named by that value
+// from then on.
 //
 // Ownership: borrows the tables. Owned by the Recorder; the recording thread, GIL held. Example:
 //
@@ -36,12 +37,12 @@ class Snapshots final {
                     ir::ReturnAction action = ir::ReturnAction::kPush);
   bool operandOf(Shadow shadow, PyObject* object, ir::Operand& out);
   ir::RecipeId addRecipe(ir::Recipe recipe);
-  // Builds a virtual here, because something outside will hold it.
+  // Builds a virtual object here, because something outside the trace will hold it.
   bool escape(Shadow& shadow, PyObject* object);
   bool canExit(ShadowFrame& frame) const { return frame.rebuildable; }
   ir::StateId makeState(ShadowFrame& frame, int32_t pc, size_t popped, const std::vector<Shadow>& extra,
                         ir::ReturnAction action, ir::Operand replacement);
-  // Does the recipe hold a generator that runs? It names a frame, and is for snapshots only.
+  // True if the recipe holds a running generator. It names a frame, so only snapshots may use it.
   bool isRunning(ir::RecipeId recipe) const { return running_.contains(recipe); }
   size_t partCount() const { return partCount_; }  // of all recipes
 

@@ -1,5 +1,6 @@
-// The hash of a source's path: the same in all recordings of a callable, so that what is learned from one is
-// known to the next. Attributes and entries are distinguished by their keys, not by what lies there.
+// The hash of a source's path. It is the same in all recordings of a callable, so what one recording learns
+// helps the next. Attributes and entries are distinguished by their keys, not by the objects that are found
+// there.
 //
 // Pure functions. The GIL is needed: hashes of keys are Python's.
 #pragma once

@@ -10,9 +10,9 @@
 namespace kintsugi::capture {
 
 PyObject* specialMethod(PyTypeObject* type, const char* name) {
-  // A few dozen names, asked for thousands of times a recording: making the string costs more than the
-  // look-up. Nearly all are literals, each with an address of its own; one that was built has the address of
-  // an earlier one at times, so the text is compared.
+  // A recording asks for a few dozen names thousands of times, and making the string costs more than the
+  // look-up. Most names are literals, so their address finds them. A name that was built may reuse the
+  // address of an earlier one: the text is compared as well.
   struct Name {
     const char* address = nullptr;
     PyObject* text = nullptr;

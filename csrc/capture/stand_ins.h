@@ -1,5 +1,5 @@
-// Objects of classes of kintsugi._polyfills that a program would see as objects of other types (the groups of
-// itertools.groupby): they may live in frames of the trace, and none may leave it.
+// Stand-ins: objects of classes in kintsugi._polyfills where a program expects another type (the groups of
+// itertools.groupby). They may live in frames of the trace; none may leave it.
 //
 // The recording thread, GIL held.
 #pragma once
@@ -9,7 +9,7 @@
 namespace kintsugi::capture {
 
 bool isStandIn(const Virtual& v);
-// Is one among the parts of what a shadow stands for?
+// True if a stand-in is among the parts of the object.
 bool holdsStandIn(RecordContext& rec, Shadow shadow);
 
 }  // namespace kintsugi::capture

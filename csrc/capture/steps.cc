@@ -36,7 +36,7 @@ size_t Steps::emit(Op op, const std::vector<Operand>& operands, const std::vecto
   if ((ir::opInfo(op).flags & ir::kRaise) != 0 && snap != ir::kNone) checkHandlers(snap);
   for (const Operand& operand : operands) {
     if (operand.kind != ir::OperandKind::kRecipe || !rec_.snapshots.isRunning(operand.id)) continue;
-    rec_.abort(diag::Code::KTG0302, {"generator that runs"});  // it can't be made before its frame is
+    rec_.abort(diag::Code::KTG0302, {"generator that runs"});  // it can't be built before its frame is
   }
   const size_t at = document_.trace.append(op, operands, results, snap);
   if (op == Op::kCall || op == Op::kCallKnown) {
@@ -45,25 +45,26 @@ size_t Steps::emit(Op op, const std::vector<Operand>& operands, const std::vecto
   return at;
 }
 
-// What raises in a frame that can't be made again is raised in the first one outside that can
-// (runtime/replay.cc): handlers in between would be passed over.
+// An operation that raises in a frame that can't be rebuilt raises in the first outer frame that can be
+// (runtime/replay.cc). That would skip handlers in the frames between, so the recording ends if there is one.
 void Steps::checkHandlers(ir::StateId snap) {
   const bool transform = Transforms::isInside(rec_);
   for (ShadowFrame* frame = frames_.current(); frame != nullptr; frame = frame->caller) {
     if (snap == ir::kNone || document_.trace.states[snap].rebuildable) return;
     snap = document_.trace.states[snap].parent;
-    // Torch's own would only leave the transform, which a replay never enters.
+    // torch's own handlers only leave the transform, which a replay never enters.
     if (frame->transform || (transform && leavesTransforms(frame->code))) continue;
     const pyapi::Handler handler = pyapi::findHandler(frame->code, frame->act->pc - 1);
-    // A clean-up that the compiler made begins with something else.
+    // A handler of the program begins with PUSH_EXC_INFO. A clean-up that CPython's compiler has made does
+    // not.
     if (handler.target < 0 || CodeInfo::of(frame->code)->at(handler.target).op != op::PUSH_EXC_INFO) continue;
     rec_.abort(diag::Code::KTG0103, {"an operation that may raise, under a handler"});
     return;
   }
 }
 
-// The guards on what an opaque step returned or may have changed run right after it, with the state in which
-// the next instruction begins.
+// Writes the guard block for what an opaque step returned or may have changed. The block comes right after
+// the step, with the state at which the next instruction begins.
 void Steps::flushBlock() {
   blocks_.setPending(false);
   ir::StateId snap = rec_.snapshots.stateBefore();
@@ -80,7 +81,7 @@ void Steps::stale() {
   document_.guards.guards.push_back(state);
 }
 
-// A block that checks something needs a snapshot that can be rebuilt.
+// A guard block that checks something needs a snapshot from which the frames can be rebuilt.
 void Steps::checkBlocks() {
   std::vector<bool> guarded(blocks_.newest() + 1, false);
   for (const guard::Guard& g : document_.guards.guards) guarded[g.block] = true;
@@ -103,13 +104,13 @@ void Steps::checkBlocks() {
 
 namespace {
 
-// A function of Python's that C code may be given to call.
+// True for a function in Python, which C code may call if it gets it as an argument.
 bool isPythonCode(PyObject* object) {
   if (PyMethod_Check(object)) object = PyMethod_GET_FUNCTION(object);
   return PyFunction_Check(object);
 }
 
-// How often the tensors among some arguments have been written to.
+// The version counters of the tensors among the arguments, which count writes to them.
 std::vector<uint64_t> versionsOf(const std::vector<PyObject*>& args) {
   std::vector<uint64_t> versions;
   for (PyObject* arg : args) {
@@ -122,7 +123,8 @@ std::vector<uint64_t> versionsOf(const std::vector<PyObject*>& args) {
 
 }  // namespace
 
-// Does a container made here hold others that can change? They must stay one object for everybody.
+// True if a container that the trace has made holds mutable objects. Each of those must stay one object for
+// everybody.
 bool Objects::holdsMutable(Shadow shadow) {
   Virtual& v = virtualOf(shadow);
   auto isMutable = [&](Shadow part) {
@@ -162,7 +164,8 @@ bool Steps::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand>& 
     Shadow shadow = ctx.shadows.any(i);
     if (torchapi::isTensor(ctx.args.any(i)) && !isForeign(shadow, ctx.args.any(i)))
       shadow = rec_.guards.tensorShadow(ctx.args.any(i), shadow);
-    // An instance has an identity, which the step may see or keep; plain containers are looked at.
+    // The step may see or keep the identity of an instance, so it escapes. Of a plain container only the
+    // items are read.
     bool identity = shadow.isVirtual() &&
                     (rec_.objects.virtualOf(shadow).kind == VirtualKind::kInstance ||
                      rec_.objects.virtualOf(shadow).kind == VirtualKind::kClass ||
@@ -212,7 +215,7 @@ Shadow Steps::appendCall(CallContext& ctx, CallKind kind, const std::vector<Oper
   return shadow;
 }
 
-// May a generator wait on somebody else, who is closed with it?
+// True if the generator may delegate to another one (`yield from`), which is closed with it.
 bool mayDelegate(PyCodeObject* code) {
   const CodeInfo* info = CodeInfo::of(code);
   for (int32_t at = 0; info != nullptr && at < info->size(); at = info->at(at).next) {
@@ -221,7 +224,8 @@ bool mayDelegate(PyCodeObject* code) {
   return false;
 }
 
-// Nobody else holds it, and code runs where the program drops it, which the trace would do at another moment.
+// True if dropping the object runs code and nobody else holds it. A replay would drop it at another moment
+// than the program does.
 bool runsWhenDropped(PyObject* object) {
   if (Py_REFCNT(object) > 1) return false;
   if (PyGen_CheckExact(object)) {
@@ -231,8 +235,8 @@ bool runsWhenDropped(PyObject* object) {
   return !hasTrackedFinalizer(object) && FinalizedObjects::runsPython(object);
 }
 
-// A replay drops an object that was handed out after this step, the program perhaps later: what a weak
-// reference to it says would differ. False: the recording has ended.
+// After this step a replay drops an object of the trace that was built. The program may drop it later, and a
+// weak reference would tell the difference. Returns false if the recording has ended.
 bool checkWeaklyHeld(RecordContext& rec, CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     const Shadow shadow = ctx.shadows.any(i);
@@ -250,7 +254,7 @@ bool checkWeaklyHeld(RecordContext& rec, CallContext& ctx) {
 
 Flow Steps::callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result) {
   std::vector<Operand> operands;
-  for (size_t i = 0; i < ctx.total(); ++i) {  // asked for its items, it calls its function
+  for (size_t i = 0; i < ctx.total(); ++i) {  // iterating over a map object calls its function
     if (ctx.shadows.any(i).isVirtual() &&
         rec_.objects.virtualOf(ctx.shadows.any(i)).kind == VirtualKind::kMap) {
       kind = CallKind::kOpaque;
@@ -260,7 +264,7 @@ Flow Steps::callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow
   finalized_.freeForStep();
   if (!callOperands(ctx, kind, operands)) return execute(ctx.act, ctx.instr);
   ir::StateId snap = rec_.snapshots.stateBefore();
-  std::vector<pyapi::Ref<>> alive;  // the instruction consumes its arguments
+  std::vector<pyapi::Ref<>> alive;  // the instruction drops its arguments
   for (size_t i = 0; i < ctx.total(); ++i) alive.push_back(pyapi::newRef(ctx.args.any(i)));
   std::vector<PyObject*> args(ctx.args.begin(), ctx.args.end());
   ctx.args.replace(args.data());
@@ -302,8 +306,8 @@ Flow Steps::callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow
       last->args[0] == pyapi::callableName(ctx.callable)) {
     last->code = diag::Code::KTG0102;
   }
-  // Code of the program's ran in a call that was taken to be C code's alone (a property of a metaclass, a
-  // comparison): it may have changed what is known.
+  // Code of the program ran in a call that should run only C code, such as a comparison or a property of a
+  // metaclass. It may have changed what the trace knows.
   const bool unforeseen = pauses_.calledBack() && kind != CallKind::kOpaque;
   result = appendCall(ctx, kind, operands, snap, ctx.pushes ? ctx.act.peek(ctx.resultDepth) : Py_None);
   if (unforeseen) stale();
@@ -329,12 +333,13 @@ Flow Steps::quietCall(CallContext& ctx) {
   return flow;
 }
 
-// A deque that has been handed out, whose items are not followed any longer.
-bool isKeptDeque(const Virtual& v) {
+// True for a deque that has escaped. The trace no longer follows its items.
+bool isEscapedDeque(const Virtual& v) {
   return v.kind == VirtualKind::kOpaque && v.object && pyapi::isA(v.object.get(), pyapi::Known::kDeque);
 }
 
-// What was handed to unknown code is an old object from now on: its parts are read again, under guards.
+// Objects that were handed to unknown code are treated like older objects from now on: their parts are read
+// again, under guards.
 void Steps::forgetEscaped(CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (torchapi::isTensor(ctx.args.any(i))) {
@@ -342,17 +347,18 @@ void Steps::forgetEscaped(CallContext& ctx) {
     }
   }
   for (const auto& v : virtuals_.all()) {
-    const bool dropped = v->kind != VirtualKind::kClass;  // which the collector finds, whenever it runs
+    const bool dropped = v->kind != VirtualKind::kClass;  // the collector drops a class, at any time
     if (v->value != ir::kNone && !v->forgotten && dropped && v->object &&
         isWeaklyReferenced(v->object.get())) {
-      // A replay drops it after this step, the program perhaps later: what the reference says would differ.
+      // A replay drops the object after this step. The program may drop it later, and a weak reference would
+      // tell the difference.
       rec_.abort(diag::Code::KTG0302,
                  {std::string(pyapi::typeNameOf(v->object.get())) + " (weakly referenced)"});
       return;
     }
     bool mutableKind = v->kind == VirtualKind::kList || v->kind == VirtualKind::kDict ||
                        v->kind == VirtualKind::kSet || v->kind == VirtualKind::kInstance ||
-                       v->kind == VirtualKind::kCell || isKeptDeque(*v);
+                       v->kind == VirtualKind::kCell || isEscapedDeque(*v);
     const bool attributed = v->kind == VirtualKind::kFunction || v->kind == VirtualKind::kClass;
     if (v->value != ir::kNone && attributed) v->exposed = true;
     if (v->value == ir::kNone || !mutableKind) continue;
@@ -375,7 +381,8 @@ Flow Steps::replaceCall(CallContext& ctx, pyapi::Ref<> result) {
   return Flow::kNext;
 }
 
-// The operands of a call without side effects on the recording: used when the call may not need them.
+// Makes the operands of a call without any side effect on the recording, since the call may not be written at
+// all.
 bool Steps::quietOperands(CallContext& ctx, std::vector<Operand>& operands) {
   Operand operand;
   if (!rec_.snapshots.operandOf(ctx.callableShadow, ctx.callable, operand)) return false;

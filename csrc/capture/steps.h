@@ -1,7 +1,8 @@
-// The instructions of the trace, and calls that run C code again on every run.
+// The instructions of the trace, and calls of C code that each run makes again.
 //
-// A call that is not modelled is a *step*: it is made again with real arguments, and its result is a source.
-// An opaque one may have changed anything: what was read before is stale after it (stale, forgetEscaped).
+// A call without a model is a *step*: each run makes it again with real arguments, and its result is a
+// source. An opaque step may have changed anything, so what was read before is stale after it (stale,
+// forgetEscaped).
 //
 // Ownership: borrows the tables. Owned by the Recorder; the recording thread, GIL held. Example:
 //
@@ -64,27 +65,30 @@ class Steps final {
         states_(states),
         virtuals_(virtuals) {}
 
-  Flow execute(Activation& act, const Instr& instr);  // the instruction itself: once
+  Flow execute(Activation& act, const Instr& instr);  // executes the instruction itself, once
   size_t emit(ir::Op op, const std::vector<ir::Operand>& operands, const std::vector<ir::Type>& results,
               ir::StateId snap);
 
-  // Runs the instruction unrecorded and writes it as a call; the result's shadow is pushed by the caller.
+  // Runs the instruction unrecorded and writes it as a call. The caller pushes the result's shadow.
   Flow callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result);
-  // Runs the instruction, of whose result all is known, and writes it as a call that may be made later.
+  // Runs an instruction whose result is known, and writes it as a call that may be deferred.
   Flow quietCall(CallContext& ctx);
-  CallKind stepKind(PyObject* object);                      // of a step that is given such an object
-  Flow replaceCall(CallContext& ctx, pyapi::Ref<> result);  // instead of executing it: a model has the result
+  CallKind stepKind(PyObject* object);  // the kind of a step with such an argument
+  // A model has the result: the instruction is not executed.
+  Flow replaceCall(CallContext& ctx, pyapi::Ref<> result);
   Shadow appendCall(CallContext& ctx, CallKind kind, const std::vector<ir::Operand>& operands,
                     ir::StateId snap, PyObject* result);
-  // The call has raised: a step that is expected to raise again. False: no exit is possible here.
+  // The call has raised: writes a step that is expected to raise again. False: no exit is possible here.
   bool recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Operand> operands, ir::StateId snap);
-  // The operands of a call, without side effects on the recording: it may not need them.
+  // Makes the operands of a call without side effects on the recording, since the call may not be written at
+  // all.
   bool quietOperands(CallContext& ctx, std::vector<ir::Operand>& operands);
 
-  void flushBlock();                     // writes the guard block that is pending
-  void stale();                          // after an opaque step: what was read before is read again
-  void forgetEscaped(CallContext& ctx);  // ... and so are objects of the trace that it was given
-  void checkBlocks();                    // at the end: a block that checks something can be left
+  void flushBlock();  // writes the pending guard block
+  void stale();       // after an opaque step: everything has to be read again
+  // After an opaque step: objects that it was given are like older ones.
+  void forgetEscaped(CallContext& ctx);
+  void checkBlocks();  // at the end: a guard block with guards needs a rebuildable snapshot
 
  private:
   void checkHandlers(ir::StateId snap);

@@ -1,4 +1,4 @@
-// Heap: attribute writes (DESIGN rule 5).
+// Heap: attribute writes (rule 5 in docs/internals/capture.md).
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
 #include "capture/class_attributes.h"
@@ -13,8 +13,9 @@ namespace kintsugi::capture {
 using guard::SourceKind;
 using ir::Op;
 
-// Decides what `object.name = value` does and writes it into the trace. `setter`: a Python function that will
-// be entered; None: unknown, to be done by a step; null: an ordinary write, which the caller executes.
+// Decides what `object.name = value` does and writes it into the trace. `setter` is a Python function that
+// will be entered; None if the write is unknown and has to be a step; null for an ordinary write, which the
+// caller executes.
 bool Heap::planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
                      PyObject*& setter) {
   static PyObject* hookName = PyUnicode_InternFromString("__setattr__");
@@ -44,7 +45,8 @@ bool Heap::planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow val
 
 namespace {
 
-// exception.__traceback__ = ... of one that is made again: its recipe reads it from the object.
+// For `exception.__traceback__ = ...` and the like. If the trace can rebuild the exception, there is nothing
+// to emit: its recipe reads the field from the real object.
 bool storesLink(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name, Shadow value,
                 PyObject* real) {
   if (!shadow.isVirtual()) return false;
@@ -54,7 +56,7 @@ bool storesLink(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* n
   const bool known = real == Py_None ? value.isConst() : rec.objects.knownObject(real).has_value();
   for (const char* link : {"__traceback__", "__context__", "__cause__"}) {
     if (PyUnicode_CompareWithASCIIString(name, link) == 0 && known) {
-      if (link[2] == 'c' && link[3] == 'o') v.index = 0;  // no longer what is handled outside
+      if (link[2] == 'c' && link[3] == 'o') v.index = 0;  // `__context__` was set by the program
       rec.objects.touched();
       return true;
     }
@@ -64,7 +66,7 @@ bool storesLink(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* n
 
 }  // namespace
 
-// object.__setattr__: data descriptors of the type first, then the instance dict.
+// What object.__setattr__ does: data descriptors of the type come first, then the instance dict.
 bool Heap::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
                         PyObject*& setter) {
   if (shadow.isVirtual() && rec_.objects.virtualOf(shadow).kind == VirtualKind::kFunction)
@@ -82,7 +84,7 @@ bool Heap::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow 
   if (d != nullptr && !slot && pyapi::hasDescriptorSet(d)) {
     if (storesLink(rec_, shadow, object, name, value, real)) return rec_.live();
     if (isProperty(d)) {
-      PyObject* fset = reinterpret_cast<PyObject**>(d)[3];  // prop_set
+      PyObject* fset = reinterpret_cast<PyObject**>(d)[3];  // propertyobject: prop_set
       setter = fset != nullptr && PyFunction_Check(fset) ? fset : Py_None;
       if (Py_TYPE(d) != &PyProperty_Type) rec_.guards.guardTypeVersion(Py_TYPE(d));
       return rec_.live();
@@ -111,7 +113,7 @@ bool Heap::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow 
   ir::SourceId source = rec_.guards.sourceOf(shadow, object);
   if (!emitEffect(Op::kSetAttr, {{Shadow::source(source), object}, {value, real}}, name)) return false;
   if (*dict == nullptr) {
-    // The dict comes into being with this write; read it once it is there.
+    // This write makes the dict. A guard says that there was none; later reads find the entry in the overlay.
     pyapi::Ref<> made = pyapi::steal(PyObject_GenericGetDict(object, nullptr));
     rec_.guards.guard(guard::GuardKind::kNoDict, source);
     Overlay& overlay = rec_.objects.makeOverlay(made.get());
@@ -121,16 +123,16 @@ bool Heap::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow 
     return rec_.live();
   }
   rec_.guards.readSource(SourceKind::kDict, source, nullptr, 0,
-                         *dict);  // it must stay another than all that were read
+                         *dict);  // adds guards that tell it from other dicts
   return rec_.live() && noteWrite(*dict, name, value);
 }
 
-// An attribute of a function made here (functools.wraps and other decorators).
+// An attribute of a function that the trace has made (functools.wraps and other decorators).
 bool Heap::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
                          PyObject*& setter) {
   static PyObject* annotations = PyUnicode_InternFromString("__annotations__");
   Virtual& v = rec_.objects.virtualOf(shadow);
-  if (isFunctionName(name)) {  // these are constants wherever they are read
+  if (isFunctionName(name)) {  // reading one gives a constant
     if (!rec_.guards.tryPinDeep(value, real)) {
       if (rec_.live()) rec_.abort(diag::Code::KTG0303, {PyUnicode_AsUTF8(name)});
       return false;
@@ -141,7 +143,8 @@ bool Heap::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Shadow
     return rec_.live();
   }
   static PyObject* parameters = PyUnicode_InternFromString("__type_params__");
-  if (PyUnicode_Compare(name, parameters) == 0 && isEmptyTuple(real)) {  // none, and it has none
+  // An empty tuple replaces an empty one.
+  if (PyUnicode_Compare(name, parameters) == 0 && isEmptyTuple(real)) {
     const pyapi::Ref<> old = pyapi::steal(PyObject_GetAttr(object, name));
     if (!old) PyErr_Clear();
     if (isEmptyTuple(old.get()) && rec_.guards.tryPinDeep(value, real)) return rec_.live();
@@ -159,15 +162,15 @@ bool Heap::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Shadow
                        : rec_.objects.setAttrShadow(rec_.objects.virtualOf(shadow), name, value);
 }
 
-// The overlay of an old dict learns an entry that an effect has been written for.
+// Notes an entry in the overlay of an older dict. The effect has been emitted already.
 bool Heap::noteWrite(PyObject* dict, PyObject* key, Shadow value) {
   pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
   rec_.objects.makeOverlay(dict).written(dict, key, encoded.get());
   return rec_.live();
 }
 
-// `del object.name`. `deleter`: a Python function that will be entered (__delattr__, a property's,
-// __delete__); null: the caller executes it.
+// Decides what `del object.name` does. `deleter` is a Python function that will be entered (__delattr__,
+// __delete__, a property's); if it is null, the caller executes the instruction.
 bool Heap::planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObject*& deleter) {
   static PyObject* hookName = PyUnicode_InternFromString("__delattr__");
   PyTypeObject* type = Py_TYPE(object);
@@ -190,7 +193,7 @@ bool Heap::planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObject*
   if (!rec_.live()) return false;
   PyObject* written = nullptr;
   if (d != nullptr && isProperty(d)) {
-    PyObject* fdel = reinterpret_cast<PyObject**>(d)[4];  // prop_del
+    PyObject* fdel = reinterpret_cast<PyObject**>(d)[4];  // propertyobject: prop_del
     if (fdel != nullptr && PyFunction_Check(fdel)) written = fdel;
   } else if (d != nullptr) {
     written = pythonMethod(d, "__delete__");
@@ -203,7 +206,7 @@ bool Heap::planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObject*
   return rec_.live();
 }
 
-// object.__delattr__
+// What object.__delattr__ does.
 bool Heap::deleteGeneric(Shadow shadow, PyObject* object, PyObject* name) {
   PyTypeObject* type = Py_TYPE(object);
   PyObject* d = typeEntry(rec_, type, name).value;
@@ -220,7 +223,7 @@ bool Heap::deleteGeneric(Shadow shadow, PyObject* object, PyObject* name) {
       rec_.abort(diag::Code::KTG0303, {pyapi::typeName(type)});
       return false;
     }
-    if (PyDict_Contains(v.attrs.get(), name) != 1) return rec_.live();  // raises
+    if (PyDict_Contains(v.attrs.get(), name) != 1) return rec_.live();  // the run raises AttributeError
     if (v.value != ir::kNone && !emitEffect(Op::kDelAttr, {{shadow, object}}, name)) return false;
     PyDict_DelItem(rec_.objects.virtualOf(shadow).attrs.get(), name);
     rec_.objects.touched();
@@ -232,7 +235,7 @@ bool Heap::deleteGeneric(Shadow shadow, PyObject* object, PyObject* name) {
   Shadow dictShadow = rec_.guards.readSource(SourceKind::kDict, source, nullptr, 0, *slot);
   PyObject* value = PyDict_GetItemWithError(*slot, name);
   if (value == nullptr) return lacksKey(dictShadow, *slot, name);
-  rec_.objects.dictEntry(dictShadow, *slot, name, value);  // it was there
+  rec_.objects.dictEntry(dictShadow, *slot, name, value);  // guards that the attribute exists
   if (!emitEffect(Op::kDelAttr, {{Shadow::source(source), object}}, name)) return false;
   return noteDelete(*slot, name);
 }

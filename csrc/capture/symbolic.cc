@@ -1,8 +1,8 @@
-// TorchSteps: numbers that are known only at run time, as arguments of torch calls.
+// TorchSteps: run-time numbers as arguments of torch calls.
 //
-// Each stands in the real value stack as a symbolic number while the call runs (torchapi/sym_number.h), so
-// that the dispatcher's log says which argument it became. Bindings that can't take one get the real number
-// and the trace is pinned to it. Neither the arguments nor the symbolic objects are seen by anybody else.
+// While the call runs, each such number is replaced on the real value stack by a symbolic number
+// (torchapi/sym_number.h), so that the dispatcher's log says which argument it became. A binding that can't
+// take one gets the real number, and the trace is pinned to it. Nobody else sees the symbolic objects.
 #include <algorithm>
 #include <map>
 
@@ -32,7 +32,7 @@ bool hasParts(PyObject* object) {
   return PyTuple_Check(object) || PyList_CheckExact(object) || PySlice_Check(object);
 }
 
-// How often each number of the trace stands in the object, at places where symbolic() looks.
+// Counts how often each number of the trace occurs in the object, at places where symbolic() looks.
 void countNumbers(RecordContext& rec, Shadow shadow, PyObject* object, std::map<ir::ValueId, int>& counts) {
   if (object == nullptr) return;
   shadow = promoted(rec, shadow, object);
@@ -62,7 +62,7 @@ bool pinHiddenNumbers(CallContext& ctx, std::vector<Shadow>& shadows) {
   return true;
 }
 
-// As pinDeep(), but numbers stay values.
+// Like pinDeep(), but numbers stay values.
 bool TorchSteps::pinForTorch(Shadow& shadow, PyObject* object) {
   shadow = promoted(rec_, shadow, object);
   if (shadow.isValue() && isNumber(object)) {
@@ -79,7 +79,7 @@ bool TorchSteps::pinForTorch(Shadow& shadow, PyObject* object) {
   return true;
 }
 
-// What to put in the object's place; empty: the object itself will do.
+// Returns the object to pass instead of `object`; empty if `object` itself will do.
 pyapi::Ref<> TorchSteps::symbolic(Shadow shadow, PyObject* object) {
   if (object != nullptr) shadow = promoted(rec_, shadow, object);
   if (shadow.isValue() && isNumber(object) && !torchCalls_.isPinned(shadow.valueId())) {
@@ -121,8 +121,8 @@ void TorchSteps::pinNumber(ir::ValueId value) {
   if (number != nullptr && rec_.live()) rec_.guards.guardScalar(value, number);
 }
 
-// Executes the instruction with symbolic numbers among its arguments. A binding that refuses them, before it
-// has called the dispatcher, is called again with the numbers themselves.
+// Executes the instruction with symbolic numbers among its arguments. If the binding refuses them before it
+// has called the dispatcher, it is called again with the real numbers.
 Flow TorchSteps::executeSymbolic(CallContext& ctx) {
   Activation& act = ctx.act;
   std::vector<pyapi::Ref<>> originals;
@@ -143,20 +143,21 @@ Flow TorchSteps::executeSymbolic(CallContext& ctx) {
     any = true;
     Py_SETREF(slot, replaced.release());
   }
-  // Making the numbers is our doing, not the binding's: what torch.SymInt() runs says nothing of the call.
+  // Making symbolic numbers may run Python code of torch. That is not the binding's doing, so it does not
+  // taint the call.
   torchCalls_.setTainted(tainted);
   if (!any) return rec_.execute(act, ctx.instr);
   PyObject** sp = act.sp;
   PyObject* kwnames = act.kwnames;
   Flow flow = rec_.execute(act, ctx.instr);
-  if (flow == Flow::kNext && ctx.pushes) {  // what a binding gives back must not be one of them
+  if (flow == Flow::kNext && ctx.pushes) {  // no symbolic number may be in the result
     PyObject*& pushed = act.peek(ctx.resultDepth);
     if (pyapi::Ref<> plain = torchapi::withoutSymNumbers(pushed)) Py_SETREF(pushed, plain.release());
     PyErr_Clear();
   }
   torchCalls_.clearNumbers();
-  // It is made again with the numbers themselves, which the message is to name, unless something has been
-  // done.
+  // If nothing has been done yet, the call is made again with the real numbers, so that an error message
+  // names these.
   if (flow != Flow::kRaise || ops_.hasEffects() || !rec_.live()) return flow;
   ops_.discard();
   PyErr_Clear();
@@ -168,7 +169,7 @@ Flow TorchSteps::executeSymbolic(CallContext& ctx) {
     Py_XSETREF(act.peek(static_cast<int>(n)), originals[n - 1].release());
   }
   act.kwnames = kwnames;
-  instruction_.setExecuted(false);  // all is as it was
+  instruction_.setExecuted(false);  // the stack is as before the instruction
   faultPoint("again");
   for (size_t n = 1; n <= originals.size(); ++n) {
     Shadow shadow = ctx.frame.top(static_cast<int>(n));

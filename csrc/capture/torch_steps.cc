@@ -1,4 +1,4 @@
-// TorchSteps: calls whose dispatcher calls are logged.
+// TorchSteps: calls of torch that are recorded by the log of their dispatcher calls.
 #include "capture/torch_steps.h"
 
 #include <algorithm>
@@ -27,8 +27,8 @@ using ir::TypeKind;
 
 namespace {
 
-// A replay that gets another number of results has to be able to leave the trace. What writes to tensors may
-// change their sizes.
+// If a replay gets another number of results, it has to leave the trace, so the frames must be rebuildable.
+// Operators that write to tensors may resize them.
 void checkDrained(RecordContext& rec, const torchapi::DrainResult& drained, ir::StateId snap) {
   if (drained.mutated) rec.sizeReads.forgetAll();
   if (drained.exits && !rec.trace().states[snap].rebuildable) {
@@ -36,7 +36,8 @@ void checkDrained(RecordContext& rec, const torchapi::DrainResult& drained, ir::
   }
 }
 
-// Is it an array, or does it hold one (`x[rows, 0]`)? What matters of it is what type it has.
+// True if the object is an array or holds one (`x[rows, 0]`). Only its type is guarded: the step reads the
+// rest.
 bool takesArray(RecordContext& rec, Shadow shadow, PyObject* object) {
   if (shadow.isSource() && isArray(object)) {
     rec.guards.guardType(shadow, object);
@@ -51,8 +52,8 @@ bool takesArray(RecordContext& rec, Shadow shadow, PyObject* object) {
   return any;
 }
 
-// The only tensors among the arguments that the trace can't describe are results of functional collectives:
-// torch's own code waits for them and computes on the tensors inside.
+// True if the only tensors that the trace can't describe are results of functional collectives. torch's own
+// code waits for them and computes on the tensors inside.
 bool takesCollectives(const CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     const bool foreign = isForeign(ctx.shadows.any(i), ctx.args.any(i));
@@ -71,11 +72,12 @@ Flow collectiveStep(CallContext& ctx, Shadow& result) {
       described.push_back(*value);
   }
   const Flow flow = ctx.rec.steps.callStep(ctx, CallKind::kKnown, nullptr, result);
-  for (const ir::ValueId value : described) forgetMeta(ctx.rec, value);  // it may have been written to
+  // The step may have written to the tensor.
+  for (const ir::ValueId value : described) forgetMeta(ctx.rec, value);
   return flow;
 }
 
-// What gets objects that the trace can't look into is a step.
+// A call becomes a step if an argument is an object that the trace can't look into.
 std::optional<Flow> objectStep(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (takesArray(ctx.rec, ctx.shadows.any(i), ctx.args.any(i)))
@@ -83,7 +85,7 @@ std::optional<Flow> objectStep(CallContext& ctx, Shadow& result) {
     if (isForeign(ctx.shadows.any(i), ctx.args.any(i)))
       return takesCollectives(ctx) ? collectiveStep(ctx, result)
                                    : ctx.rec.steps.callStep(ctx, CallKind::kOpaque, "", result);
-    // Any generator of random numbers will do: it is handed to the step, and which one it is decides nothing.
+    // The step is given the generator of random numbers, and nothing else depends on which one it is.
     if (torchapi::isRandomGenerator(ctx.args.any(i)) && ctx.shadows.any(i).isSource()) {
       ctx.rec.guards.guardType(ctx.shadows.any(i), ctx.args.any(i));
       return ctx.rec.steps.callStep(ctx, CallKind::kKnown, "", result);
@@ -96,17 +98,19 @@ std::optional<Flow> objectStep(CallContext& ctx, Shadow& result) {
 
 namespace {
 
-// Does the result follow from more than the operations and the arguments?
-bool decidesItself(const CallContext& ctx, const torchapi::DrainResult& drained) {
+// True if the result depends on more than the logged operators and the arguments.
+bool hasHiddenInputs(const CallContext& ctx, const torchapi::DrainResult& drained) {
   const bool python = PyFunction_Check(ctx.callable);
-  // Python code may have decided on sizes that no guard covers, for the operations after the first.
+  // Python code may have decided on sizes that no guard covers, before it called the second operator.
   if (python && drained.dynamic && drained.count > 1) return true;
-  // A number that it, or C code that is not torch's, makes of one of a tensor's is another one.
+  // Python code, or C code that is not torch's, may have computed the number in the result from a tensor's
+  // number.
   return (python || ctx.pinNumbers) && !drained.scalars.empty();
 }
 
-// What a transform hands out without an operator: wrappers, which are known by the tensors inside.
-bool isOfTransform(PyObject* object) {
+// True for wrappers of a transform, which it hands out without an operator. They are known by the tensors
+// inside.
+bool isTransformWrapper(PyObject* object) {
   if (!PyTuple_Check(object)) return torchapi::isWrapper(object);
   bool wrappers = torchapi::transformsActive();
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
@@ -116,7 +120,8 @@ bool isOfTransform(PyObject* object) {
   return wrappers;
 }
 
-// Is it to get the numbers themselves? A mode would see operators that make tensors of numbers of the trace.
+// True if the call has to get real numbers. With symbolic ones a mode would see the operators that make
+// tensors of numbers.
 bool takesNumbers(const CallContext& ctx) {
   return ctx.metaPure || ctx.pinNumbers || PyFunction_Check(ctx.callable) || torchapi::transformsActive() ||
          torchapi::hasModes();
@@ -177,14 +182,14 @@ Flow TorchSteps::torchStep(CallContext& ctx, Shadow& result) {
   }
   ctx.veilSlices = dynamic && decidesOnSlices(ctx);
   ir::StateId snap = rec_.snapshots.stateBefore();
-  // The operands of the fallback must be taken before the call: it may consume the arguments.
+  // Takes the operands for the case that the call becomes a step, before the call may consume the arguments.
   CallContext fallback = ctx;
   fallback.callableShadow = callable;
   std::vector<Operand> operands;
   const bool haveOperands = rec_.steps.quietOperands(fallback, operands);
   Flow flow = executeLogged(ctx);
   const CallKind kind =
-      torchCalls_.isTainted() ? CallKind::kOpaque : CallKind::kKnown;  // where it has to be a call
+      torchCalls_.isTainted() ? CallKind::kOpaque : CallKind::kKnown;  // used if the call becomes a step
   if (flow == Flow::kRaise) {
     ops_.discard();
     exceptions_.setUnsafe(!haveOperands || !rec_.steps.recordRaised(fallback, kind, operands, snap));
@@ -198,9 +203,9 @@ Flow TorchSteps::torchStep(CallContext& ctx, Shadow& result) {
     checkDrained(rec_, drained, snap);
     if (drained.status == torchapi::DrainResult::kOk) {
       std::optional<Shadow> shadow;
-      if (!decidesItself(ctx, drained))
+      if (!hasHiddenInputs(ctx, drained))
         shadow = ctx.pushes ? adoptResult(object, drained) : Shadow::constant();
-      if (shadow && drained.count == 0 && !ctx.metaPure && !shadow->isValue() && !isOfTransform(object))
+      if (shadow && drained.count == 0 && !ctx.metaPure && !shadow->isValue() && !isTransformWrapper(object))
         shadow = std::nullopt;
       if (shadow && scalarsExplained(object, drained)) {
         result = *shadow;
@@ -243,8 +248,8 @@ std::optional<Shadow> TorchSteps::torchOperation(ir::StateId snap, pyapi::Ref<>&
   return Shadow::constant();
 }
 
-// a, b = tensor: the instruction pushes `pushed` tensors that it made; with a star, the last but `behind` of
-// them as a list.
+// For `a, b = tensor`: the instruction pushes `pushed` tensors. With a starred target (`a, *rest, b =
+// tensor`) it also pushes a list, below which are the `behind` last tensors.
 Flow TorchSteps::torchSequence(Activation& act, const Instr& instr, int pushed, int behind) {
   ShadowFrame& frame = *frames_.current();
   PyObject* object = act.peek(1);
@@ -287,21 +292,21 @@ Flow TorchSteps::torchSequence(Activation& act, const Instr& instr, int pushed, 
   return flow;
 }
 
-// Numbers that a torch call read from tensors must be its result and nothing else; what they decided inside
-// is hidden.
+// A number that a torch call has read from a tensor must be the result of the call. If it decided something
+// inside the call, the log does not show it.
 bool TorchSteps::scalarsExplained(PyObject* result, const torchapi::DrainResult& drained) {
   if (drained.scalars.empty()) return true;
   return drained.scalars.size() == 1 && (PyLong_Check(result) || PyFloat_Check(result));
 }
 
-// Do the sizes of a tensor follow from guarded metadata? Those of a wrapper from the tensor inside.
+// True if guarded metadata fixes the sizes of the tensor. For a wrapper, the tensor inside counts.
 bool TorchSteps::hasStaticMeta(Shadow shadow, PyObject* tensor) const {
   auto value =
       shadow.isValue() ? std::optional(shadow.valueId()) : ops_.valueOf(torchapi::innermost(tensor).get());
   return value && ops_.level(*value) == torchapi::MetaLevel::kFull;
 }
 
-// Takes the instructions of the last drain back out of the trace.
+// Removes the instructions of the last drain from the trace.
 void TorchSteps::undo(const torchapi::DrainResult& drained) {
   auto& code = document_.trace.code;
   for (size_t i = 0; i < drained.count; ++i) {
@@ -316,7 +321,7 @@ std::optional<Shadow> TorchSteps::adoptResult(PyObject* result, const torchapi::
   if (torchapi::isTensor(result)) {
     if (!torchapi::isWrapper(result) && !torchapi::isExactTensorType(Py_TYPE(result)))
       return std::nullopt;                                    // operators make plain tensors
-    if (torchapi::isZeroTensor(result)) return std::nullopt;  // whose memory a trace would make
+    if (torchapi::isZeroTensor(result)) return std::nullopt;  // it has no memory, but the trace's one would
     if (auto value = ops_.valueOf(result)) return Shadow::value(*value);
     if (!torchapi::isWrapper(result) || !ops_.valueOf(torchapi::innermost(result).get())) return std::nullopt;
     if (auto known = rec_.objects.knownObject(result)) return known;

@@ -1,8 +1,8 @@
-// Calls of torch: their dispatcher calls are logged while they run, and become operators of the trace.
+// Calls of torch. Their dispatcher calls are logged while they run, and become operators of the trace.
 //
-// Where the log does not explain the result (Python code that is not torch's ran, a number was read and
-// decided something inside), the call is a step. Numbers of the trace stand among the arguments as symbolic
-// numbers (symbolic.cc).
+// If the log does not explain the result, the call is a step. That is so when Python code that is not torch's
+// ran, or when a number was read from a tensor and decided something inside. Numbers of the trace are passed
+// as symbolic numbers (symbolic.cc).
 //
 // Ownership: borrows the tables; symbolic numbers refer to it while a call runs. Owned by the Recorder; the
 // recording thread, GIL held. Example: return rec.torch.torchStep(ctx, result);
@@ -40,19 +40,19 @@ class TorchSteps final : private torchapi::NumberSink {
         ops_(ops),
         torchCalls_(torchCalls) {}
 
-  // Runs the instruction with the dispatcher's log on and takes the operations that it made into the trace.
+  // Runs the instruction with the dispatcher's log on, and adds the logged operators to the trace.
   Flow torchStep(CallContext& ctx, Shadow& result);
   Flow executeLogged(CallContext& ctx);
-  // a, b = tensor
+  // `a, b = tensor`
   Flow torchSequence(Activation& act, const Instr& instr, int pushed, int behind = -1);
-  // An operation of our own, in the middle of an instruction. Nothing: it has raised.
+  // Runs an operation of ours in the middle of an instruction. Nothing: it has raised.
   std::optional<Shadow> torchOperation(ir::StateId snap, pyapi::Ref<>& result,
                                        const std::function<PyObject*()>& operation);
   std::optional<bool> tensorTruth(Shadow shadow, PyObject* tensor, bool replace);
 
   bool acceptsTorch(Shadow shadow, PyObject* object);
   bool hasStaticMeta(Shadow shadow, PyObject* tensor) const;
-  // What the trace calls the result of a logged call; nothing: the log does not say.
+  // The shadow of a logged call's result; nothing if the log does not explain the result.
   std::optional<Shadow> adoptResult(PyObject* result, const torchapi::DrainResult& drained);
   torchapi::NumberSink& numberSink() { return *this; }
 

@@ -1,10 +1,10 @@
-// functorch's transforms that are active while the recorder watches: what of them is not in the trace.
+// functorch's transforms that are active while recording, and the parts of them that the trace leaves out.
 //
-// A replay enters no transform (calls/transforms.cc). So what torch's code only does for as long as one is
-// active is left out: it keeps count of them in global variables, and functional_call() puts tensors of the
-// transform into a module. Each such place holds what it held before, when torch's code returns; where it
-// does not, the recording ends. In between nothing can leave the trace, so nobody sees the difference.
-//
+// A replay enters no transform (calls/transforms.cc). So the trace leaves out what torch's code changes only
+// while a transform is active: counts in global variables, and tensors of the transform that
+// functional_call() puts into a module. When torch's code returns, each such place must hold what it held
+// before; otherwise the recording ends. In between nothing can leave the trace, so nobody sees the
+// difference.
 // One of the tables of a recording. Thread: the recording one, GIL held.
 // Example: `if (transforms.isTransient(rec, dict, key, value)) transforms.store(rec, dict, key, shadow)`.
 #pragma once
@@ -20,22 +20,23 @@ struct RecordContext;
 
 class Transforms {
  public:
-  // Torch's code in the current frame enters one. `gradMode`: may operators below it track gradients? False:
-  // the code is not torch's.
+  // Called when torch's code in the current frame enters a transform. `gradMode`: operators inside it may
+  // track gradients. False: the code is not torch's.
   bool enter(RecordContext& rec, bool gradMode);
   void leave();
-  // Is the current frame torch's code that has entered one, or below it?
+  // True if the current frame, or a caller of it, is torch's code that has entered a transform.
   static bool isInside(RecordContext& rec);
-  // The grad mode of the operators below all transforms, where `mode` is the program's.
+  // The grad mode of the operators below all transforms, if the program's is `mode`.
   bool gradModeBelow(bool mode) const;
 
-  // Does the current frame keep count of transforms in its global variables?
+  // True if the current frame's code counts transforms in its global variables.
   static bool keepsCount(RecordContext& rec);
-  // Is dict[key] = object left out? A tensor of a transform, or what was there before one.
+  // True if `dict[key] = object` is left out: `object` is a tensor of a transform, or the value from before
+  // one.
   bool isTransient(RecordContext& rec, PyObject* dict, PyObject* key, PyObject* object) const;
-  // Leaves it out; what was there becomes a dependency. False: the recording has ended.
+  // Leaves the write out. A guard pins the value that was there. False: the recording has ended.
   bool store(RecordContext& rec, PyObject* dict, PyObject* key, Shadow value);
-  // A frame has been left: if it was the outermost that has entered a transform, all is to be as it was.
+  // A frame was left. If it was the outermost one that has entered a transform, everything must be as it was.
   void left(RecordContext& rec, const ShadowFrame& frame);
 
  private:
@@ -46,7 +47,7 @@ class Transforms {
   };
   bool has(PyObject* dict, PyObject* key) const;
 
-  std::vector<bool> gradModes_;  // of those that are active
+  std::vector<bool> gradModes_;  // of the active transforms
   std::vector<Place> places_;
 };
 

@@ -61,9 +61,9 @@ class FewQueries : public AttentionParts {
 
  private:
   static constexpr int64_t kChunk = passes::KernelAttention::kChunk;
-  static constexpr int64_t kAtOnce = 8;  // vectors of sums in registers
+  static constexpr int64_t kAtOnce = 8;  // vectors of sums that are kept in registers
 
-  // Each query of each head that shares the present keys.
+  // Visits each query of each head that uses the current keys.
   void forEachRow(const std::function<void(Value* row, Value* head, Value* query)>& visit) {
     Value* count = b_.CreateSub(to_, from_);
     loop(integer(0), group_, 1, [&](Value* g) {
@@ -79,14 +79,14 @@ class FewQueries : public AttentionParts {
     return b_.CreateGEP(type, rowsOf(access, batch_, head), b_.CreateMul(row, accesses_[access].row));
   }
 
-  // A vector of a row of `size` elements, from element p, which is a multiple of lanes_.
+  // A vector of elements of a row that has `size` elements. It begins at element p, a multiple of lanes_.
   Value* part(uint32_t access, Value* row, Value* p, bool whole, int64_t size) {
     const Elem elem = accesses_[access].elem;
     Value* from = b_.CreateGEP(memoryType(b_, elem, 1), row, p);
     return loadFloats(elem, lanes_, from, whole ? nullptr : firstLanes(b_, lanes_, integer(size % lanes_)));
   }
 
-  // Keys [from, from + count) for one query.
+  // For one query: the keys [from, from + count).
   void emitKeys(Value* row, Value* head, Value* query, Value* from, Value* count) {
     if (form_.causal) {
       count = least(count, b_.CreateSub(b_.CreateAdd(query, integer(1)), from));
@@ -121,7 +121,7 @@ class FewQueries : public AttentionParts {
     }
   }
 
-  // Products of the query with keys [key, key + lanes), of which there are `left`: the last one is repeated.
+  // Products of the query with keys [key, key + lanes). Only `left` of these exist; the last one is repeated.
   Value* products(Value* query, Value* key, Value* left) {
     std::vector<Value*> rows, sums;
     auto* type = memoryType(b_, accesses_[1].elem, 1);
@@ -141,7 +141,8 @@ class FewQueries : public AttentionParts {
     return addUp(std::move(sums));
   }
 
-  // Lane r of the result: the sum of vector r. Each step halves the vectors, and what is left of each.
+  // Lane r of the result is the sum of vector r. Each step halves the number of vectors and the width that is
+  // left to add.
   Value* addUp(std::vector<Value*> vectors) {
     for (size_t half = vectors.size() / 2, width = lanes_ / 2; half > 0; half /= 2, width /= 2) {
       for (size_t k = 0; k < half; ++k) {
@@ -192,7 +193,7 @@ class FewQueries : public AttentionParts {
         b_.CreateMaskedGather(vectors, places, align, there, llvm::Constant::getNullValue(vectors)));
   }
 
-  // Sums of elements [first, first + kAtOnce vectors).
+  // Adds to the sums of elements [first, first + kAtOnce vectors).
   void emitSums(Value* row, Value* from, Value* count, Value* shrink, int64_t first) {
     const int64_t whole = form_.valueSize / lanes_ * lanes_;
     const int64_t end = std::min(padded_, first + kAtOnce * lanes_);
@@ -256,17 +257,17 @@ class FewQueries : public AttentionParts {
   }
 
   const unsigned lanes_;
-  const int64_t block_;   // keys of a block
-  const int64_t padded_;  // the size of a value, in whole vectors
+  const int64_t block_;   // keys in a block
+  const int64_t padded_;  // the size of a value, rounded up to whole vectors
   Value* sums_ = nullptr;
   Value* tops_ = nullptr;
   Value* totals_ = nullptr;
   Value* scores_ = nullptr;
   llvm::AllocaInst* top_ = nullptr;
   llvm::AllocaInst* total_ = nullptr;
-  // The present piece.
+  // The piece that is being computed.
   Value* batch_ = nullptr;
-  Value* head_ = nullptr;  // of keys
+  Value* head_ = nullptr;  // the head of the keys
   Value* from_ = nullptr;
   Value* to_ = nullptr;
   Value* keyRows_ = nullptr;

@@ -81,7 +81,7 @@ class ManyQueries : public AttentionParts {
   bool isAdded(uint32_t access) const { return access > 2 && access != out_; }
   unsigned columns() const { return vectors_ * lanes_; }
   uint64_t vectorBytes() const { return std::min<uint64_t>(64, 4 * lanes_); }
-  // Of memory by rows of all columns.
+  // An element of memory whose rows have all columns.
   Value* cell(Value* base, Value* row, Value* column) {
     return at(base, place(row, integer(columns()), column));
   }
@@ -92,7 +92,8 @@ class ManyQueries : public AttentionParts {
     store(x, cell(base, row, integer(v * lanes_)), vectorBytes());
   }
 
-  // Queries [first_, first_ + columns); after the last one it is repeated, result and all.
+  // Computes queries [first_, first_ + columns). Past the end, the last query is computed again, with the
+  // same result.
   void emitQueries(unsigned vectors) {
     vectors_ = vectors;
     transposeQueries();
@@ -112,7 +113,7 @@ class ManyQueries : public AttentionParts {
     storeSums();
   }
 
-  // Groups of side_ queries: of their first columns, and of each its number.
+  // Visits groups of side_ queries, with the column of the first one and the numbers of all.
   void forEachGroup(const std::function<void(Value* column, const std::vector<Value*>& index)>& visit) {
     Value* last = b_.CreateSub(queries_, integer(1));
     loop(integer(0), integer(columns()), side_, [&](Value* column) {
@@ -153,7 +154,7 @@ class ManyQueries : public AttentionParts {
     });
   }
 
-  // Keys [from, from + count).
+  // For the current queries: keys [from, from + count).
   void emitKeys(Value* from, Value* count) {
     Value* stride = nullptr;
     Value* keys = widened(1, from, count, form_.headSize, stride);
@@ -184,7 +185,7 @@ class ManyQueries : public AttentionParts {
     emitSums(values, stride, count, shrink);
   }
 
-  // Rows of keys or values as floats: where they lie, or a copy.
+  // Rows of keys or values as floats: in their own memory, or a copy.
   Value* widened(uint32_t access, Value* from, Value* count, int64_t size, Value*& stride) {
     const Access& rows = accesses_[access];
     auto* type = memoryType(b_, rows.elem, 1);
@@ -206,14 +207,14 @@ class ManyQueries : public AttentionParts {
     return wide_;
   }
 
-  // scores_[key][query] = sum of keys[key][p] * transposedQueries_[p][query]. After the last key it is
-  // repeated.
+  // scores_[key][query] = sum of keys[key][p] * transposedQueries_[p][query]. Past the end, the last key is
+  // used again.
   void emitProducts(Value* keys, Value* stride, Value* count) {
     loop(integer(0), count, rows_, [&](Value* key) {
       Value* rest = b_.CreateSub(count, key);
       const auto tile = [&](unsigned rows) { emitProductTile(keys, stride, key, rest, rows); };
       if (vectors_ == 1 && most_ > 1) {
-        tile(rows_);  // the last queries: not worth more code
+        tile(rows_);  // the last queries are not worth more code
         return;
       }
       const unsigned second = rows_ * 2 / 3, third = rows_ / 3;
@@ -242,7 +243,7 @@ class ManyQueries : public AttentionParts {
     }
   }
 
-  // A tile: sums[r][v] + sum over p < length of element(p, r) * right[p][v].
+  // Multiplies a tile: sums[r][v] + sum over p < length of element(p, r) * right[p][v].
   std::vector<Value*> multiply(std::vector<Value*> sums, Value* length, Value* right,
                                const std::function<Value*(Value* p, unsigned r)>& element) {
     llvm::BasicBlock* before = b_.GetInsertBlock();
@@ -277,7 +278,7 @@ class ManyQueries : public AttentionParts {
     return sums;
   }
 
-  // room[key][query] = what the access has for query and key, as floats; true is 1.
+  // room[key][query] = the access's value for query and key, as a float; true is 1.
   void transposeScores(uint32_t access, Value* room, Value* from, Value* count) {
     const Access& source = accesses_[access];
     auto* type = memoryType(b_, source.elem, 1);
@@ -307,7 +308,7 @@ class ManyQueries : public AttentionParts {
     });
   }
 
-  // Products of a key become scores, and the largest ones are found.
+  // Turns the products of a key into scores, and keeps the largest ones.
   void finishScores(Value* from, Value* key) {
     Value* which = b_.CreateAdd(from, key);
     for (unsigned v = 0; v < vectors_; ++v) {
@@ -329,7 +330,7 @@ class ManyQueries : public AttentionParts {
     return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(numbers, lanes), last);
   }
 
-  // Key number `which`, in the block `key`.
+  // What the access adds for key number `which`, which is row `key` of the block.
   Value* addedFor(uint32_t access, Value* which, Value* key, unsigned v) {
     const Access& source = accesses_[access];
     auto* type = memoryType(b_, source.elem, 1);
@@ -417,17 +418,17 @@ class ManyQueries : public AttentionParts {
   }
 
   const unsigned lanes_;
-  const int64_t block_;  // keys of a block
-  const unsigned side_;  // elements that are turned at once, each way
-  const unsigned most_;  // vectors of queries
-  const unsigned rows_;  // of a tile
+  const int64_t block_;  // keys in a block
+  const unsigned side_;  // side of the squares that are transposed at once
+  const unsigned most_;  // the most vectors of queries
+  const unsigned rows_;  // rows of a tile
   Value* transposedQueries_ = nullptr;
   Value* sums_ = nullptr;
   Value* scores_ = nullptr;
   Value* wide_ = nullptr;                        // keys or values of a block as floats
   std::map<uint32_t, Value*> transposedScores_;  // by access
   std::vector<llvm::AllocaInst*> top_, total_;
-  // The present head and queries.
+  // The head and queries that are being computed.
   std::vector<Value*> matrices_;
   unsigned vectors_ = 1;
   Value* first_ = nullptr;

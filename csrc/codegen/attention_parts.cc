@@ -34,12 +34,12 @@ AttentionParts::AttentionParts(llvm::LLVMContext& context, const Kernel& kernel,
   Value* numbers = function_->getArg(1);
   begin_ = function_->getArg(2);
   end_ = function_->getArg(3);
-  size_t next = 1;  // the size of a value is a constant
+  size_t next = 1;  // skips the size of a value, which is a constant
   auto read = [&] {
     return b_.CreateLoad(b_.getInt64Ty(), b_.CreateConstInBoundsGEP1_64(b_.getInt64Ty(), numbers, next++));
   };
   KINTSUGI_CHECK(kernel.outerRank() == 3, "attention over other dimensions than batch, head and query");
-  read();  // batches
+  read();  // the number of batches is not needed
   heads_ = read();
   queries_ = read();
   for (size_t a = 0; a < kernel.accesses.size(); ++a) {

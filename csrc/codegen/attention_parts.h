@@ -23,7 +23,7 @@ class AttentionParts {
   using Value = llvm::Value;
   using Number = std::function<void(Value*)>;
 
-  // Where the four dimensions of an access lead, in elements.
+  // The base address and the strides of an access, in elements.
   struct Access {
     Value* base = nullptr;
     Value* batch = nullptr;
@@ -38,12 +38,13 @@ class AttentionParts {
   Value* number(double v, unsigned lanes) { return llvm::ConstantFP::get(floats(lanes), v); }
   Value* most(Value* a, Value* b) { return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, a, b); }
   Value* least(Value* a, Value* b) { return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, a, b); }
-  // a * b + c for indices; for floats.
+  // a * b + c: place() for indices, fused() for floats.
   Value* place(Value* a, Value* b, Value* c) { return b_.CreateAdd(b_.CreateMul(a, b), c); }
   Value* fused(Value* a, Value* b, Value* c);
-  // The larger one; NaN is never larger.
+  // The larger value. A NaN is never larger.
   Value* larger(Value* a, Value* b) { return b_.CreateSelect(b_.CreateFCmpOGT(a, b), a, b); }
-  // Scores are counted from here: what is -infinity has to stay below it.
+  // The value that is subtracted from scores: the largest score, but finite, so that -infinity stays below
+  // it.
   Value* finiteTop(Value* top);
   Value* at(Value* base, Value* index) { return b_.CreateGEP(b_.getFloatTy(), base, index); }
   Value* load(unsigned lanes, Value* from, uint64_t align = 4) {
@@ -51,7 +52,7 @@ class AttentionParts {
                                 llvm::Align(align));
   }
   void store(Value* x, Value* to, uint64_t align = 4) { b_.CreateAlignedStore(x, to, llvm::Align(align)); }
-  // Elements of an access, as floats in registers. `mask`: null, or which of them there are.
+  // Elements of an access, as floats in registers. `mask`: the lanes that exist; null: all.
   Value* elementAt(const Access& access, Value* index);
   Value* loadFloats(passes::Elem elem, unsigned lanes, Value* from, Value* mask = nullptr);
   void storeFloats(passes::Elem elem, Value* x, Value* to, Value* mask = nullptr);
@@ -64,7 +65,7 @@ class AttentionParts {
   void loop(Value* from, Value* to, int64_t step, const Number& body);
   void choose(Value* condition, const std::function<void()>& yes, const std::function<void()>& no);
 
-  // What the kernel's ops make of products; `loaded` gives values of accesses.
+  // Applies the kernel's ops to products; `loaded` gives values of accesses.
   Value* scoreOf(Value* product, unsigned lanes, const std::function<Value*(uint32_t access)>& loaded);
 
   // The first row of head (batch, head) of an access.
@@ -77,7 +78,7 @@ class AttentionParts {
   llvm::Function* function_ = nullptr;
   Value* begin_ = nullptr;
   Value* end_ = nullptr;
-  Value* heads_ = nullptr;  // of pieces
+  Value* heads_ = nullptr;  // heads that are computed as separate pieces
   Value* queries_ = nullptr;
   Value* keys_ = nullptr;
   Value* group_ = nullptr;

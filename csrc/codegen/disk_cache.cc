@@ -25,7 +25,7 @@ namespace {
 constexpr std::string_view kMagic = "KTKERN01";
 constexpr std::string_view kSuffix = ".kernel";
 constexpr std::string_view kDraftSuffix = ".tmp";
-// A temporary file that has not changed for so long was left behind by a process that died.
+// A temporary file that has not changed for this long was left behind by a process that died.
 constexpr time_t kDraftSeconds = 600;
 
 uint64_t hashOf(std::string_view text, uint64_t seed = 14695981039346656037ull) {
@@ -145,7 +145,7 @@ struct Entry {
   bool draft;
 };
 
-// The files that are the cache's, by their names; drafts, too. Other entries are left alone.
+// The files of the cache, recognized by their names; drafts too. Other entries are ignored.
 std::vector<Entry> entriesOf(int folder) {
   std::vector<Entry> entries;
   const int own = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -173,7 +173,8 @@ std::vector<Entry> entriesOf(int folder) {
 
 void setDiskWarning(std::function<void(const std::string&)> function) { warning() = std::move(function); }
 
-// The folder, if it is the user's alone; negative: there is no cache. `make`: where there is none yet.
+// Opens the folder if it belongs to the user alone; negative: there is no cache. `make`: creates a missing
+// folder.
 int DiskCache::open(bool make) const {
   if (directory_.empty()) {
     return -1;
@@ -214,7 +215,7 @@ std::optional<std::string> DiskCache::read(const std::string& key, bool& bad) co
   if (!folder) {
     return std::nullopt;
   }
-  // If the name is a pipe, a folder or a link, it is neither waited for nor followed.
+  // If the name belongs to a pipe, a folder or a link, the open does not wait and does not follow it.
   const std::string name = nameOf(key);
   const Descriptor file(openat(folder.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file) {
@@ -232,7 +233,7 @@ std::optional<std::string> DiskCache::read(const std::string& key, bool& bad) co
   std::optional<std::string> object = objectIn(text, key);
   bad = !object;
   if (object) {
-    futimens(file.get(), nullptr);  // used just now
+    futimens(file.get(), nullptr);  // marks it as used just now
   }
   return object;
 }
@@ -256,7 +257,7 @@ void DiskCache::write(const std::string& key, const std::string& object) const {
   Descriptor file(
       openat(folder.get(), draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file) {
-    return;  // read-only or full: the kernel is in memory
+    return;  // read-only or full: the kernel is still in memory
   }
   const bool written = writeAll(file.get(), head) && writeAll(file.get(), body);
   if (!file.close() || !written || renameat(folder.get(), draft.c_str(), folder.get(), name.c_str()) != 0) {
@@ -284,7 +285,7 @@ void DiskCache::trim(int folder) const {
       break;
     }
     if (entry.draft) {
-      continue;  // somebody is writing it
+      continue;  // another process is writing it
     }
     unlinkat(folder, entry.name.c_str(), 0);
     total -= entry.size;

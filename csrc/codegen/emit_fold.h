@@ -1,4 +1,4 @@
-// Inside codegen only: horizontal reduction of a vector's lanes, in halves, so that the order is always the
+// Inside codegen only: reduces the lanes of a vector to one value, by halves, so that the order is always the
 // same.
 //
 // Ownership: none. Threads: as the builder's.
@@ -9,7 +9,7 @@
 namespace kintsugi::codegen {
 
 llvm::Value* foldLanes(Builder& b, passes::Core op, llvm::Value* vector);
-// Of reductions that find a place: the first of the best values' places.
+// For reductions that find a place (argmax): the first place of the best value.
 llvm::Value* foldPlaces(Builder& b, passes::Core op, llvm::Value* value, llvm::Value* place);
 
 }  // namespace kintsugi::codegen

@@ -28,7 +28,7 @@ using passes::KernelAccess;
 using passes::KernelOp;
 using passes::KernelOpKind;
 
-// Kernels whose vectors run across rows read narrow columns of long rows, and may have wider vectors.
+// Kernels whose vectors run across rows read narrow columns of long rows. Wider vectors may pay there.
 unsigned lanesFor(const Kernel& kernel, const Target& target) {
   const bool cheap = std::all_of(kernel.ops.begin(), kernel.ops.end(), [](const KernelOp& op) {
     return op.kind != KernelOpKind::kPoint || passes::coreInfo(op.op).cost == passes::CoreCost::kCheap;
@@ -62,7 +62,7 @@ class Emitter {
       emitRow(begin_, end_);
     } else {
       walkRows(begin_, end_, [this](Value* row, const std::vector<Value*>& at) -> Value* {
-        if (!turned_.empty()) {
+        if (!transposedBlocks_.empty()) {
           return emitTransposed(at, b_.CreateSub(end_, row));
         }
         if (kernel_.columns) {
@@ -141,7 +141,7 @@ class Emitter {
         llvm::AllocaInst* room =
             b_.CreateAlloca(b_.getFloatTy(), integer(target_.transposeRows * target_.transposeColumns));
         room->setAlignment(llvm::Align(64));
-        turned_.emplace_back(a, room);
+        transposedBlocks_.emplace_back(a, room);
       }
     }
     for (size_t op = 0; op < kernel_.ops.size(); ++op) {
@@ -177,11 +177,11 @@ class Emitter {
     codegen::emitLoop(b_, function_, from, to, step, body);
   }
 
-  // A matrix product with the operations on its elements, which run while a panel of sums is in the cache.
+  // A matrix product. The operations on its elements run while a panel of sums is in the cache.
   void emitProduct() {
     const bool batched = kernel_.product->batched;
     constexpr int64_t kStrip = passes::KernelProduct::kStrip;
-    Value* rows = integer(1);  // of one product
+    Value* rows = integer(1);  // rows of one product
     for (size_t d = batched ? extents_.size() - 1 : 0; d < extents_.size(); ++d) {
       rows = b_.CreateMul(rows, extents_[d]);
     }
@@ -208,7 +208,7 @@ class Emitter {
     });
   }
 
-  // The first row of one of many products.
+  // The place of the first row of product number `batch`.
   std::vector<Value*> placeOf(Value* batch) {
     std::vector<Value*> at(extents_.size(), integer(0));
     for (size_t d = extents_.size() - 1; d-- > 0;) {
@@ -218,7 +218,7 @@ class Emitter {
     return at;
   }
 
-  // What is made of a panel of sums.
+  // Emits what is computed from a panel of sums.
   void emitSums(Value* first, Value* count, Value* column) {
     Value* width = b_.CreateSub(inner_, column);
     auto rows = [&](bool part) {
@@ -251,8 +251,8 @@ class Emitter {
     b_.SetInsertPoint(after);
   }
 
-  // Rows [from, to), `body` saying how many of them it has done. Where in the outer dimensions a row is:
-  // divided out once, then counted on.
+  // Visits rows [from, to); `visit` returns the number of rows that it has done. The place of a row in the
+  // outer dimensions is found by division once, and counted on from there.
   void walkRows(Value* from, Value* to,
                 const std::function<Value*(Value* row, const std::vector<Value*>& at)>& visit) {
     const size_t rank = kernel_.outerRank();
@@ -262,7 +262,7 @@ class Emitter {
       place.push_back(local(b_.getInt64Ty()));
     }
     for (size_t d = rank; d-- > 0;) {
-      // An extent of 0 has no rows, but must not be divided by.
+      // A dimension of extent 0 has no rows, but must not be a divisor.
       Value* extent = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umax, extents_[d], integer(1));
       b_.CreateStore(d == 0 ? rest : b_.CreateURem(rest, extent), place[d]);
       rest = d == 0 ? rest : b_.CreateUDiv(rest, extent);
@@ -295,8 +295,9 @@ class Emitter {
     b_.SetInsertPoint(after);
   }
 
-  // A block of rows, fewer where the dimension or the range ends; how many. Loads that lie along the rows'
-  // dimension are moved, a part of the rows after the other, so that they lie along the rows.
+  // Emits a block of rows and returns their number, which is smaller at the end of the dimension or the
+  // range. Loads that are contiguous along the rows' dimension are transposed, part by part, so that they are
+  // contiguous along a row.
   Value* emitTransposed(const std::vector<Value*>& at, Value* most) {
     Value* count =
         b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateSub(extents_.back(), at.back()), most);
@@ -305,7 +306,7 @@ class Emitter {
     loop(integer(0), inner_, target_.transposeColumns, [&](Value* from) {
       Value* to = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
                                            b_.CreateAdd(from, integer(target_.transposeColumns)), inner_);
-      for (const auto& [access, room] : turned_) {
+      for (const auto& [access, room] : transposedBlocks_) {
         emitTranspose(b_, function_, target_, {block[access], innerStride_[access], room}, from, to, count);
       }
       loop(integer(0), count, 1, [&](Value* r) {
@@ -313,7 +314,7 @@ class Emitter {
         place.back() = b_.CreateAdd(place.back(), r);
         setRow(place);
         Value* shift = b_.CreateSub(b_.CreateMul(r, integer(target_.transposeColumns)), from);
-        for (const auto& [access, room] : turned_) {
+        for (const auto& [access, room] : transposedBlocks_) {
           row_[access] = b_.CreateGEP(b_.getFloatTy(), room, shift);
         }
         emitRow(from, to);
@@ -322,7 +323,8 @@ class Emitter {
     return count;
   }
 
-  // A vector of rows, fewer where the dimension or the range ends; how many.
+  // Emits a vector of rows and returns their number, which is smaller at the end of the dimension or the
+  // range.
   Value* emitColumns(Value* at, Value* most) {
     Value* left = b_.CreateSub(extents_.back(), at);
     Value* count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, left, most);
@@ -359,7 +361,7 @@ class Emitter {
     return b_.CreateGEP(memoryType(b_, access.elem, 1), from, index);
   }
 
-  // All stages of one row, from element `low` to `high`.
+  // Emits all stages of one row, for elements [low, high).
   void emitRow(Value* low, Value* high) {
     uniform_.assign(kernel_.ops.size(), nullptr);
     for (uint32_t s = 0; s < plan_.stages; ++s) {
@@ -450,11 +452,11 @@ class Emitter {
   llvm::Type* places() { return llvm::FixedVectorType::get(b_.getInt32Ty(), lanes_); }
   Value* identity(Core op) { return b_.CreateVectorSplat(lanes_, reduceIdentity(b_, op)); }
 
-  // What the reductions of a loop have found so far.
+  // The state of a reduction in a loop.
   struct Accumulator {
     llvm::AllocaInst* value = nullptr;
-    llvm::AllocaInst* place = nullptr;  // of those that find one
-    llvm::AllocaInst* total = nullptr;  // of earlier parts of a long row
+    llvm::AllocaInst* place = nullptr;  // for argmax and the like: the place of the value
+    llvm::AllocaInst* total = nullptr;  // for sums: the total of earlier parts of a long row
   };
 
   void startReductions(uint32_t s) {
@@ -478,8 +480,9 @@ class Emitter {
     }
   }
 
-  // Rounding errors of sums, of long rows and of columns (which one lane sums alone), grow with the number of
-  // terms that one sum takes in turn: each part of a long row has a sum of its own.
+  // The rounding error of a sum grows with the number of terms that are added one after the other. That
+  // matters for long rows, and for columns, which one lane sums alone. So each part of a long row has a sum
+  // of its own.
   void emitParts(Value* low, Value* high, int64_t step, const std::function<void(Value*)>& body) {
     constexpr int64_t kPart = 64;
     const bool parts = std::any_of(accumulators_.begin(), accumulators_.end(),
@@ -516,7 +519,7 @@ class Emitter {
     b_.CreateStore(combine(b_, op.op, before, x), sum.value);
   }
 
-  // The result of a row: a scalar, or a vector for so many columns.
+  // The result of a row: a scalar, or a vector with a result for each of `lanes_` rows.
   Value* finish(Core op, const Accumulator& sum) {
     Value* value = b_.CreateLoad(floats(), sum.value);
     value = sum.total != nullptr ? b_.CreateFAdd(b_.CreateLoad(floats(), sum.total), value) : value;
@@ -531,7 +534,7 @@ class Emitter {
   llvm::Constant* laneNumbers() { return codegen::laneNumbers(b_, lanes_); }
   Value* maskOf(Value* count) { return firstLanes(b_, lanes_, count); }
 
-  // `mask`: null for a whole vector.
+  // `mask`: the lanes that exist; null for a whole vector.
   void emitBody(uint32_t s, Value* i, Value* mask) {
     loop_ = s;
     index_ = i;
@@ -548,7 +551,7 @@ class Emitter {
     }
     for (const passes::KernelStore& store : kernel_.stores) {
       if (kernel_.over && plan_.stage[store.op] == s && !kernel_.accesses[store.access].still) {
-        value(store.op);  // which is kept: nothing is read from here on
+        value(store.op);  // is kept, so that nothing is read from here on
       }
     }
     for (const passes::KernelStore& store : kernel_.stores) {
@@ -558,7 +561,7 @@ class Emitter {
     }
   }
 
-  // A number for all lanes, as uniform values are held.
+  // The scalar in all lanes, as uniform values are held.
   Value* spread(Value* scalar) { return kernel_.columns ? b_.CreateVectorSplat(lanes_, scalar) : scalar; }
 
   Value* keptPlace(uint32_t at) {
@@ -566,7 +569,7 @@ class Emitter {
     return b_.CreateGEP(b_.getFloatTy(), kept_[at], index);
   }
 
-  // A vector of the op's values at the present place.
+  // A vector of the op's values at the current place.
   Value* value(uint32_t at) {
     if (varying_[at] != nullptr) {
       return varying_[at];
@@ -597,7 +600,7 @@ class Emitter {
     return varying_[at] = compute(op, args);
   }
 
-  // Vectors are read from one after the other where the place is the same all along the row.
+  // If the index is the same for the whole row, the elements are contiguous and are read as a vector.
   Value* emitTake(uint32_t at) {
     const KernelOp& op = kernel_.ops[at];
     const uint32_t index = op.args[1], from = kernel_.ops[op.args[0]].access;
@@ -644,14 +647,14 @@ class Emitter {
       Value* count = b_.CreateTrunc(b_.CreateSub(high, low), b_.getInt32Ty());
       Value* places = b_.CreateVectorSplat(lanes_, from);
       places = inner ? b_.CreateAdd(places, laneNumbers()) : places;
-      // Compared as unsigned numbers, so that a place before the first is out of bounds too.
+      // As unsigned numbers, so that a place before the first one is out of bounds too.
       Value* inside = b_.CreateICmpULT(places, b_.CreateVectorSplat(lanes_, count));
       mask = mask == nullptr ? inside : b_.CreateAnd(mask, inside);
     }
     return mask;
   }
 
-  // The first element of a vector, whose elements are one after the other.
+  // The first element of a vector whose elements are contiguous.
   Value* pointer(uint32_t at) {
     const KernelAccess& access = kernel_.accesses[at];
     if (!kernel_.columns) {
@@ -660,7 +663,7 @@ class Emitter {
     return access.still ? row_[at] : element(access, row_[at], b_.CreateMul(index_, innerStride_[at]));
   }
 
-  // All elements of a vector.
+  // Pointers to all elements of a vector.
   Value* pointers(uint32_t at) {
     const KernelAccess& access = kernel_.accesses[at];
     Value* lane = b_.CreateZExt(laneNumbers(), registerType(b_, Elem::kI64, lanes_));
@@ -677,7 +680,7 @@ class Emitter {
 
   Value* fullMask() { return mask_ != nullptr ? mask_ : b_.CreateVectorSplat(lanes_, b_.getTrue()); }
 
-  // `shift`: elements, a scalar or one for each lane.
+  // `shift`: a number of elements, as a scalar or for each lane.
   Value* emitLoad(uint32_t at, Value* shift = nullptr) {
     const KernelAccess& access = kernel_.accesses[at];
     auto* type = memoryType(b_, access.elem, lanes_);
@@ -702,7 +705,7 @@ class Emitter {
     return fromMemory(b_, access.elem, loaded);
   }
 
-  // The vector begins with the first of several neighbours.
+  // Several neighbouring lanes have the same element; the vector begins with the first of such lanes.
   Value* loadRepeated(uint32_t at) {
     const KernelAccess& access = kernel_.accesses[at];
     const unsigned count = lanes_ / access.repeat;
@@ -752,25 +755,26 @@ class Emitter {
   Value* end_ = nullptr;
   Value* inner_ = nullptr;
   std::vector<Value*> extents_;
-  std::vector<Value*> base_;  // by access
+  std::vector<Value*> base_;  // by access: its memory
   std::vector<std::vector<Value*>> outerStrides_;
   std::vector<Value*> innerStride_;
-  std::map<uint32_t, Value*> kept_;                  // by op: the row's values
-  std::vector<std::pair<uint32_t, Value*>> turned_;  // accesses, and where a block of rows of them is
-  std::vector<Value*> row_;                          // by access: the present row
-  std::vector<Value*> uniform_;                      // by op: scalars of the present row
+  std::map<uint32_t, Value*> kept_;  // by op: the row's values
+  std::vector<std::pair<uint32_t, Value*>>
+      transposedBlocks_;         // accesses, and the memory of their transposed blocks
+  std::vector<Value*> row_;      // by access: the current row
+  std::vector<Value*> uniform_;  // by op: scalars of the current row
   std::map<uint32_t, Accumulator> accumulators_;
-  std::map<uint32_t, std::vector<std::pair<Value*, Value*>>> bounds_;  // by op: of parts
-  std::map<uint32_t, std::pair<Value*, Value*>> taken_;  // by op: of lookups, their step and count
-  Value* outside_ = nullptr;                             // has a place been looked up that is not there?
+  std::map<uint32_t, std::vector<std::pair<Value*, Value*>>> bounds_;  // by op: bounds of its parts
+  std::map<uint32_t, std::pair<Value*, Value*>> taken_;                // by op: step and count of its lookup
+  Value* outside_ = nullptr;                                           // true if an index was out of range
   Value* report_ = nullptr;
-  std::vector<Value*> place_;  // of the present row, by outer dimension
-  Value* block_ = nullptr;     // of columns: which lanes there are; null: all
+  std::vector<Value*> place_;  // of the current row, by outer dimension
+  Value* block_ = nullptr;     // which lanes have a row; null: all
   ProductOperands product_;
-  Value* chunk_ = nullptr;  // rows of a product that are computed at once
-  Value* sums_ = nullptr;   // of the present panel
-  Value* sum_ = nullptr;    // the present vector of them
-  // The present place in a loop.
+  Value* chunk_ = nullptr;  // rows of a product that are computed together
+  Value* sums_ = nullptr;   // of the current panel
+  Value* sum_ = nullptr;    // the current vector of these sums
+  // The current place in a loop.
   uint32_t loop_ = 0;
   Value* index_ = nullptr;
   Value* mask_ = nullptr;
@@ -782,7 +786,7 @@ class Emitter {
 std::unique_ptr<llvm::Module> emitKernel(llvm::LLVMContext& context, const Kernel& kernel,
                                          const std::string& name, const EmitOptions& options) {
   kernel.checkForm();
-  const TargetScope scope(options.target);  // for what works on single values, and takes no options
+  const TargetScope scope(options.target);  // for functions that work on single values and have no options
   return kernel.attention ? emitAttention(context, kernel, name, options)
                           : Emitter(context, kernel, name, options).run();
 }

@@ -29,7 +29,7 @@ unsigned lanesOf(Value* value) {
 
 llvm::Constant* integer(Value* like, uint64_t v) { return llvm::ConstantInt::get(like->getType(), v); }
 
-// Round to nearest, ties to even; NaN stays NaN.
+// Rounds to nearest, ties to even. NaN stays NaN.
 Value* roundToBFloat(Builder& b, Value* x) {
   Type* words = widen(b.getInt32Ty(), lanesOf(x));
   Value* bits = b.CreateBitCast(x, words);
@@ -260,7 +260,7 @@ Value* combine(Builder& b, Core op, Value* x, Value* y) {
   return op == Core::kReduceSum ? b.CreateFAdd(x, y) : propagatingNan(b, op == Core::kReduceMax, x, y);
 }
 
-// Transposes a square in registers: in each step one bit of the row's index is exchanged with that of the
+// Transposes a square in registers. Each step exchanges one bit of the row's index with the same bit of the
 // column's.
 void transposeSquare(Builder& b, std::vector<Value*>& square) {
   const auto size = static_cast<unsigned>(square.size());

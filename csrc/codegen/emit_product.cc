@@ -38,7 +38,7 @@ ProductEmitter::ProductEmitter(Builder& b, llvm::Function* function, const TileS
     return made;
   };
   panel_ = room(integer(passes::KernelProduct::kMostDepth * tile_.columns()));
-  // Tiles are always complete: the last one of a chunk may compute rows that are not used.
+  // Tiles are always complete: the last one of a chunk may compute rows that nobody uses.
   sums_ = room(b_.CreateMul(b_.CreateAdd(chunk, integer(tile_.rows)), integer(tile_.columns())));
 }
 
@@ -118,8 +118,8 @@ void ProductEmitter::packRows(Value* column, Value* from, Value* length) {
   b_.SetInsertPoint(done);
 }
 
-// A few columns after the other, each read along its memory, line by line. Columns after the last one are
-// copies of the last one; whole groups of those are not filled, since their sums are not used.
+// Packs a few columns at a time; each is read along its memory, cache line by cache line. Columns past the
+// end are copies of the last one. Whole groups of such columns are not filled, since their sums are not used.
 void ProductEmitter::packColumns(Value* column, Value* from, Value* length) {
   const unsigned square = tile_.square;
   Value* squares = b_.CreateAnd(length, integer(-static_cast<int64_t>(square)));
@@ -161,7 +161,7 @@ Value* ProductEmitter::sumsAt(Value* row, unsigned r, unsigned v) {
   return at(sums_, b_.CreateAdd(index, integer(v * tile_.lanes)));
 }
 
-// Zeros, or what earlier parts of k have given.
+// Starts with zeros, or with the sums of earlier parts of k.
 void ProductEmitter::loadSums(std::vector<Value*>& sums, Value* row, unsigned rows, Value* from) {
   BasicBlock* start = b_.GetInsertBlock();
   BasicBlock* again = block("again");
@@ -185,8 +185,8 @@ void ProductEmitter::loadSums(std::vector<Value*>& sums, Value* row, unsigned ro
   }
 }
 
-// Rows [row, row + rows) of the chunk that begins at `first`; of those after the last, `rest` rows away, the
-// last once more.
+// Computes rows [row, row + rows) of the chunk that begins at `first`. `rest` rows are left; past the end,
+// the last row is used again.
 void ProductEmitter::emitTile(unsigned rows, Value* row, Value* first, Value* rest, Value* from,
                               Value* length) {
   std::vector<Value*> left;

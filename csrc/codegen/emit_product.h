@@ -1,9 +1,10 @@
-// Inside codegen only: the matrix product of a kernel (passes/kernel.h), without what is made of it.
+// Inside codegen only: the matrix product of a kernel (passes/kernel.h), without the operations on its
+// result.
 //
-// Idea: a panel of a few vectors of columns is packed, `depth` of k at a time, into memory that stays in the
-// first cache; against it runs a tile of some rows after the other, its sums held in registers. The first
-// operand is read where it lies. Each element is summed up in the order of k, in parts of `depth`, whoever
-// computes it.
+// A panel of a few vectors of columns is packed, `depth` of k at a time, into memory that stays in the
+// first-level cache. Tiles of some rows are multiplied with it one after the other; a tile's sums stay in
+// registers. The first operand is read in place. Each element is summed in the order of k, in parts of
+// `depth`, whichever tile computes it.
 //
 // Ownership: values belong to the function under construction. Threads: as the builder's.
 #pragma once
@@ -23,7 +24,7 @@ struct TileShape {
   unsigned rows = 6;
   unsigned vectors = 1;
   unsigned lanes = 16;
-  unsigned square = 8;  // elements that are transposed at once, each way
+  unsigned square = 8;  // side of the squares that are transposed at once
   unsigned columns() const { return vectors * lanes; }
 };
 
@@ -41,19 +42,19 @@ struct ProductOperands {
 
 class ProductEmitter {
  public:
-  // `chunk`: the most rows that emit() is for. Makes room on the stack, in the entry block.
+  // `chunk`: the most rows that emitPanel() will get. Allocates memory on the stack, in the entry block.
   ProductEmitter(Builder& b, llvm::Function* function, const TileShape& tile, const ProductOperands& operands,
                  llvm::Value* chunk);
 
-  // The sums of columns [column, column + tile columns) of rows [first, first + count), into sums(). Those of
-  // columns after the last are of no meaning.
+  // Computes the sums of columns [column, column + tile columns) of rows [first, first + count), into sums().
+  // Sums of columns past the end have no meaning.
   void emitPanel(llvm::Value* first, llvm::Value* count, llvm::Value* column);
-  // Another pair of matrices of the same sizes.
+  // Sets another pair of matrices of the same sizes.
   void setMatrices(llvm::Value* left, llvm::Value* right) {
     operands_.left = left;
     operands_.right = right;
   }
-  // A row of them each tile.columns() elements.
+  // One row of sums each tile.columns() elements.
   llvm::Value* sums() const { return sums_; }
 
  private:

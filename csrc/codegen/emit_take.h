@@ -8,18 +8,18 @@
 
 namespace kintsugi::codegen {
 
-// What a lookup is made of: places (integers, a scalar or a vector), elements from one to the next, how many
-// there are.
+// The operands of a lookup: places (integers, a scalar or a vector), the number of elements from one place to
+// the next, and the number of places.
 struct Lookup {
   llvm::Value* places = nullptr;
   llvm::Value* step = nullptr;
   llvm::Value* count = nullptr;
   bool wraps = false;
-  llvm::Value* mask = nullptr;     // of lanes that matter; null: all
-  llvm::Value* outside = nullptr;  // i1 in memory: set where a place is not there
+  llvm::Value* mask = nullptr;     // the lanes that matter; null: all
+  llvm::Value* outside = nullptr;  // i1 in memory: set if a place is out of range
 };
 
-// Elements from the first place, as 64-bit integers; that of the first where there is no such place.
+// The offset of each place in elements, as 64-bit integers; 0 for a place that is out of range.
 llvm::Value* emitLookup(Builder& b, const Lookup& lookup);
 
 }  // namespace kintsugi::codegen

@@ -6,7 +6,7 @@ using llvm::Value;
 
 namespace {
 
-// The type with another element, of as many lanes.
+// A type with as many lanes and another element type.
 llvm::Type* withElement(llvm::Type* like, llvm::Type* element) {
   auto* vector = llvm::dyn_cast<llvm::VectorType>(like);
   return vector != nullptr ? llvm::VectorType::get(element, vector->getElementCount()) : element;
@@ -14,7 +14,8 @@ llvm::Type* withElement(llvm::Type* like, llvm::Type* element) {
 
 llvm::Constant* word(Value* like, uint64_t v) { return llvm::ConstantInt::get(like->getType(), v); }
 
-// 0.5, whose last digit is the smallest subnormal f16: adding it moves those into the low bits, and rounds.
+// 0.5. Its lowest mantissa bit has the value of the smallest subnormal f16, so adding 0.5 moves a subnormal's
+// bits into the low bits, and rounds.
 constexpr uint64_t kHalf = 0x3f000000;
 constexpr uint64_t kExponentShift = 112;  // 127 - 15
 

@@ -1,8 +1,8 @@
-// Inside codegen only: conversions between f16 and f32 written out in integers, for targets that have no
-// instructions for them. (LLVM would call functions of a library that the process need not have.)
+// Inside codegen only: conversions between f16 and f32 by integer operations, for targets without
+// instructions for them. (LLVM would call functions of a library that the process may lack.)
 //
-// An f16 is its 16 bits, scalar or vector. Results are those of the instructions, subnormals, ties and NaN
-// included. Ownership: none. Threads: as the builder's.
+// An f16 is an integer of 16 bits, scalar or vector. Results are those of the instructions, also for
+// subnormals, ties and NaN. Ownership: none. Threads: as the builder's.
 #pragma once
 
 #include "codegen/emit_ops.h"

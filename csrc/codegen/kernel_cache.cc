@@ -20,11 +20,12 @@ namespace kintsugi::codegen {
 
 namespace {
 
-// A kernel takes some pages. Far more than a process uses at a time, but programs may come and go.
+// A kernel takes a few pages of memory. This is far more than a process uses at a time, but programs may come
+// and go.
 constexpr size_t kMostKernels = 2048;
 constexpr const char* kSymbol = "kintsugi_kernel";
 
-// Lives as long as the process: machine code may run while it exits.
+// Never destroyed: machine code may run while the process exits.
 class Cache {
  public:
   static Cache& instance() {
@@ -135,10 +136,10 @@ class Cache {
 
  private:
   struct Entry {
-    std::shared_ptr<const CompiledKernel> kernel;  // null: it can't be compiled, for this reason
+    std::shared_ptr<const CompiledKernel> kernel;  // null: the kernel can't be compiled, for this reason
     std::string reason;
     uint64_t bytes = 0;
-    uint64_t used = 0;  // when it was asked for last, counted in askings
+    uint64_t used = 0;  // the number of the request that used it last
   };
 
   // Evicts the least recently used half of the kernels that no plan holds. (They stay on disk.)
@@ -216,7 +217,8 @@ class Cache {
   uint64_t uses_ = 0;
   size_t limit_ = kMostKernels;
   DiskCache disk_;
-  std::mutex choiceMutex_;                                             // of what follows; taken after mutex_
+  // Guards what follows; taken after mutex_.
+  std::mutex choiceMutex_;
   std::unordered_map<std::string, std::string> choices_, choiceKeys_;  // by question
   DiskCache choiceDisk_;
 };

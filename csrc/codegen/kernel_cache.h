@@ -1,8 +1,8 @@
 // Compiled kernels: made once for each structure, kept in memory and on disk.
 //
-// Idea: kernels are keyed by target() and their structure (Kernel::key()), so 24 equal blocks compile once.
-// What is compiled is an object file; the same bytes are written to the disk cache, under a name made of the
-// key, the target and the versions, with a checksum. A file that does not check out is ignored and replaced.
+// Kernels are keyed by target() and their structure (Kernel::key()), so 24 equal blocks compile once. The
+// compiler makes an object file. The same bytes are written to the disk cache, with a checksum, under a name
+// made from the key, the target and the versions. A file that is not valid is ignored and replaced.
 //
 // Ownership: a CompiledKernel owns its machine code; whoever may run it holds it. Threads: all functions may
 // be called by any thread; compiling is done by one at a time, without the GIL. Fork: prepareFork() and
@@ -33,28 +33,29 @@ struct CacheCounters {
   uint64_t compiled = 0;  // by LLVM, in this process
   uint64_t reused = 0;    // found in memory
   uint64_t loaded = 0;    // found on disk
-  uint64_t rejected = 0;  // files that did not check out
+  uint64_t rejected = 0;  // files that were not valid
   uint64_t bytes = 0;     // of machine code
   double seconds = 0;     // spent in compiling
 };
 
-// Null with a reason when the kernel can't be compiled. `contract`: a product and the sum that takes it may
-// be rounded as one, whatever operators of the program they are. `tiles`: which shape of tiles products and
-// attention are computed in, 0 the usual one.
+// Null, with a reason, if the kernel can't be compiled. `contract`: a product and the sum that takes it may
+// be rounded as one, even if they come from different operators of the program. `tiles`: the shape of tiles
+// for products and attention; 0 is the usual one.
 std::shared_ptr<const CompiledKernel> compileKernel(const passes::Kernel& kernel, bool contract,
                                                     std::string& reason, unsigned tiles = 0);
 
-// Which of several ways has been found the fastest: remembered where kernels are, and for the present target.
-// Asking comes first, and may wait for a kernel that is being compiled; remembering does not.
+// Remembers which of several ways was the fastest, in the kernel cache and for the current target. Recalling
+// comes first, and may wait for a kernel that is being compiled; remembering does not wait.
 std::optional<std::string> recallChoice(const std::string& question);
 void rememberChoice(const std::string& question, const std::string& choice);
 
-// Where object files are kept; empty: nowhere. `limit`: bytes, beyond which the least recently used ones go.
+// The folder of object files; empty: none. `limit`: bytes, beyond which the least recently used files are
+// removed.
 void setDiskCache(const std::string& directory, uint64_t limit);
-// Told once why that folder is not used; by any thread, with locks held.
+// The function is called once if that folder can't be used, with the reason; on any thread, with locks held.
 void setDiskWarning(std::function<void(const std::string&)> function);
-// How many kernels stay in memory; beyond that those go that nobody holds, the least recently used ones
-// first.
+// The number of kernels that stay in memory. Beyond it, the least recently used kernels that nobody holds are
+// dropped.
 void setMostKernels(size_t limit);
 CacheCounters cacheCounters();
 void clearCache(bool disk);

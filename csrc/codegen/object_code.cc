@@ -17,8 +17,8 @@ constexpr std::string_view kFormat = "kintsugi-kernel " KINTSUGI_EMITTER_VERSION
 
 std::string textOf(llvm::Error error) { return llvm::toString(std::move(error)); }
 
-// Protects LLVM's session, which has locks of its own: if one thread drops code while another forks, the
-// child must not inherit them locked.
+// Protects LLVM's session, which has locks of its own. If one thread drops code while another forks, the
+// child must not get these locks in a locked state.
 std::mutex& sessionMutex() {
   static auto* mutex = new std::mutex();
   return *mutex;
@@ -54,7 +54,8 @@ struct ObjectCompiler::Impl {
     if (machine == nullptr) {
       return;
     }
-    // What is loaded was compiled before, so the session needs no more than the machine's object format.
+    // Only code that is compiled already is loaded, so the session needs no more than the machine's object
+    // format.
     auto made =
         llvm::orc::LLJITBuilder()
             .setJITTargetMachineBuilder(llvm::orc::JITTargetMachineBuilder(machine->getTargetTriple()))
@@ -87,9 +88,10 @@ std::string ObjectCompiler::compile(llvm::Module& module, std::string& reason) {
 std::shared_ptr<CompiledKernel> ObjectCompiler::load(const std::string& object, const std::string& symbol,
                                                      std::string& reason) {
   auto code = std::make_shared<LoadedCode>();
-  const std::lock_guard lock(sessionMutex());  // given back before `code` goes, which takes it
+  const std::lock_guard lock(sessionMutex());  // released before `code` is destroyed, which takes it
   code->jit = impl_->jit;
-  // A library of its own for each: names never clash, and what it needs is looked up in the process.
+  // Each kernel gets a library of its own, so names never clash. Symbols that it needs are looked up in the
+  // process.
   auto library = impl_->jit->createJITDylib("kernel" + std::to_string(impl_->libraries++));
   if (!library) {
     reason = textOf(library.takeError());

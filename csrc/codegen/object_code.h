@@ -20,13 +20,13 @@ class ObjectCompiler {
   ~ObjectCompiler();
 
   bool ready(std::string& reason) const;
-  // Machine, features and versions: code of another key is not ours.
+  // The machine, its features, and versions. Object files with another key must not be loaded.
   const std::string& key() const;
   // The bytes of an object file; empty, with a reason, when it failed.
   std::string compile(llvm::Module& module, std::string& reason);
   std::shared_ptr<CompiledKernel> load(const std::string& object, const std::string& symbol,
                                        std::string& reason);
-  // Around fork(), by the kernel cache.
+  // Called by the kernel cache before and after fork().
   static void prepareFork();
   static void afterFork();
 

@@ -24,8 +24,8 @@ size_t codeSize(const std::string& object) {
   return size;
 }
 
-// The first line says which kind of kernel it is; of the others, operations matter, not what they are made
-// of.
+// The first line says what kind of kernel it is. From the other lines, only the names of operations are
+// taken.
 std::string oneLine(const std::string& structure) {
   std::istringstream lines(structure);
   std::string out = "kintsugi:", line;

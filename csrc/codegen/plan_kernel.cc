@@ -44,7 +44,7 @@ class Planner {
     if (!op.bounds.empty() && kernel_.ops[op.args[0]].kind == KernelOpKind::kLoad) {
       plan_.uniform[op.args[0]] = false;
     }
-    // Nor is a load at gathered places.
+    // The same holds for a load of which single elements are gathered.
     if (op.kind == KernelOpKind::kPoint && op.op == passes::Core::kTake) {
       plan_.uniform[op.args[0]] = false;
     }
@@ -91,7 +91,7 @@ void forEachTarget(const Kernel& kernel, const Plan& plan, uint32_t s,
   }
 }
 
-// The wide tile is used where the target prefers it, unless it would waste five percent more columns than the
+// The wide tile is used if the target prefers it, unless it would waste five percent more columns than the
 // tall one.
 ProductTile tileFor(const Kernel& kernel, const Target& target, bool other) {
   const Target::Products& p = target.products;

@@ -24,7 +24,7 @@ void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
   llvm::CGSCCAnalysisManager calls;
   llvm::ModuleAnalysisManager modules;
   llvm::PipelineTuningOptions tuning;
-  tuning.LoopVectorization = false;  // the loops are vectors already
+  tuning.LoopVectorization = false;  // the loops already use vectors
   tuning.SLPVectorization = false;
   tuning.LoopUnrolling = false;
   llvm::PassBuilder builder(&machine, tuning);

@@ -25,7 +25,7 @@ struct MachineNames {
 
 // The smallest machine that has a level.
 MachineNames namesOf(const VectorLevelInfo& level);
-// This machine, or, where the target is of a smaller level than it has, the smallest one of that level.
+// This machine; if the target has a lower level than this machine, the smallest machine of that level.
 MachineNames namesOf(const Target& target);
 
 // Null, with a reason: LLVM has no such target.

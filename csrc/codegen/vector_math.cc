@@ -45,7 +45,7 @@ Value* polynomial(Builder& b, Value* x, std::initializer_list<double> coefficien
   return sum;
 }
 
-// Pairs of terms at once, by powers of x^2: half as many steps wait for each other.
+// Combines pairs of terms by powers of x^2, so that half as many steps depend on each other.
 Value* pairwise(Builder& b, Value* x, std::initializer_list<double> coefficients) {
   Value* square = b.CreateFMul(x, x);
   Value* sum = nullptr;
@@ -64,7 +64,7 @@ Value* select(Builder& b, Value* condition, Value* yes, Value* no) {
   return b.CreateSelect(condition, yes, no);
 }
 
-// NaN stays.
+// Leaves NaN as it is.
 Value* atMost(Builder& b, Value* x, double bound) {
   return select(b, b.CreateFCmpOGT(x, number(x, bound)), number(x, bound), x);
 }
@@ -77,7 +77,7 @@ Value* withSignOf(Builder& b, Value* x, Value* sign) {
   return b.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, x, sign);
 }
 
-// 2^n for n in the range of normal numbers.
+// 2^n, for n in the range of normal numbers.
 Value* powerOfTwo(Builder& b, Value* n, Type* floats) {
   Type* ints = n->getType();
   Value* biased = b.CreateAdd(n, ConstantInt::get(ints, 127));
@@ -95,8 +95,8 @@ struct Reduced {
   Value* r;
 };
 Reduced reduceByLn2(Builder& b, Value* x) {
-  // Adding 1.5 * 2^23 rounds to an integer, which then is in the low bits. (A conversion to int has no value
-  // for NaN.)
+  // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits. (Converting NaN to an int would be
+  // undefined.)
   Value* magic = number(x, 12582912.0);
   Value* shifted = fma(b, x, number(x, 1.44269504088896341), magic);
   Value* whole = b.CreateFSub(shifted, magic);
@@ -120,7 +120,7 @@ Value* emitExp(Builder& b, Value* x) {
   return b.CreateFMul(y, powerOfTwo(b, b.CreateSub(n, half), x->getType()));
 }
 
-// As above, with one power, which is added to the exponent.
+// As emitExp(), with a single power of two, which is added to the exponent. Only for x <= 0.
 Value* emitExpOfNegative(Builder& b, Value* x) {
   Type* ints = intTypeOf(b, x);
   const auto [magic, shifted, r] = reduceByLn2(b, x);
@@ -128,7 +128,7 @@ Value* emitExpOfNegative(Builder& b, Value* x) {
   Value* y = fma(b, p, b.CreateFMul(r, r), b.CreateFAdd(r, number(x, 1.0)));
   Value* power = b.CreateShl(b.CreateBitCast(shifted, ints), ConstantInt::get(ints, 23));
   y = b.CreateBitCast(b.CreateAdd(b.CreateBitCast(y, ints), power), x->getType());
-  // NaN stays: adding to its exponent may not make it something else.
+  // NaN stays NaN: adding to its exponent could turn it into something else.
   Value* tiny = b.CreateFCmpOLT(x, number(x, -87.0));
   y = select(b, tiny, number(x, 0.0), y);
   return select(b, b.CreateFCmpUNO(x, x), x, y);
@@ -166,11 +166,11 @@ Value* emitLog(Builder& b, Value* x) {
   return select(b, bad, number(x, std::numeric_limits<double>::quiet_NaN()), y);
 }
 
-// -m / (m + 2) with m = exp(-2|x|) - 1 = 2^n * (exp(r) - 1) + (2^n - 1), and the sign of x. Where n is 0, as
-// for small x, nothing is lost by the difference.
+// -m / (m + 2) with m = exp(-2|x|) - 1 = 2^n * (exp(r) - 1) + (2^n - 1), with the sign of x. For small x, n
+// is 0, and the difference loses no digits.
 Value* emitTanh(Builder& b, Value* x) {
   Type* ints = intTypeOf(b, x);
-  Value* a = atMost(b, absolute(b, x), 10.0);  // from where on the result is 1
+  Value* a = atMost(b, absolute(b, x), 10.0);  // beyond this the result is 1
   const auto [magic, shifted, r] = reduceByLn2(b, b.CreateFMul(a, number(x, -2.0)));
   Value* n = b.CreateSub(b.CreateBitCast(shifted, ints), b.CreateBitCast(magic, ints));
   Value* p = fma(b, pairwise(b, r, kExpTerms), b.CreateFMul(r, r), r);
@@ -179,10 +179,11 @@ Value* emitTanh(Builder& b, Value* x) {
   return withSignOf(b, b.CreateFDiv(m, b.CreateFAdd(m, number(x, 2.0))), x);
 }
 
-// A rational function of x^2 times x; beyond the bound, erf is 1 in floats.
+// A rational function of x^2, times x. Beyond the bound, erf is 1 as a float.
 Value* emitErf(Builder& b, Value* x) {
   Value* bounded = atLeast(b, atMost(b, x, 3.832506856900711), -3.832506856900711);
-  // Where products and sums are rounded one by one, the polynomials' errors would be too large.
+  // Without fused multiply-add, the polynomials' rounding errors would be too large, so they are computed in
+  // doubles.
   const bool wide = !levelInfo(target().machine.level).fma;
   Value* exact = wide ? b.CreateFPExt(bounded, doublesLike(b, x)) : bounded;
   Value* square = b.CreateFMul(exact, exact);

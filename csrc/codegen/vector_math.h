@@ -11,7 +11,7 @@
 namespace kintsugi::codegen {
 
 llvm::Value* emitExp(llvm::IRBuilder<>& b, llvm::Value* x);
-// Of numbers that are not above 0, for results that are added to one of 1: those below 2^-126 are 0.
+// exp(x) for x <= 0, where results below 2^-126 may be 0 because they are added to a 1.
 llvm::Value* emitExpOfNegative(llvm::IRBuilder<>& b, llvm::Value* x);
 llvm::Value* emitLog(llvm::IRBuilder<>& b, llvm::Value* x);
 llvm::Value* emitTanh(llvm::IRBuilder<>& b, llvm::Value* x);

@@ -1,8 +1,8 @@
-// Have classes been registered with an ABC (`Sequence.register(Mine)`)? Until one is, an ABC that has said no
-// of a class says no again: it keeps its answers. A yes stays one for good.
+// Counts registrations with ABCs (`Sequence.register(Mine)`). An ABC caches its answers, so a class that does
+// not match goes on not matching until some class is registered. A class that matches does so for good.
 //
-// A trace that rests on a no is guarded by the count of registrations, which is part of the global state. It
-// is counted from the first such trace on, so that processes without one pay nothing.
+// A trace that relies on "does not match" is guarded by the count of registrations, which is part of the
+// global state. Counting begins with the first such trace, so processes without one pay nothing.
 //
 // Threads: the GIL is needed. No pending exception is lost, and none is left.
 #pragma once
@@ -12,7 +12,7 @@
 namespace kintsugi::pyapi {
 
 void watchAbcs();
-// Since watchAbcs() was called first; 0 before.
+// The number of registrations since watchAbcs() was first called; 0 before.
 uint64_t abcRegistrations();
 
 }  // namespace kintsugi::pyapi

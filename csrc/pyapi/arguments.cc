@@ -6,8 +6,8 @@ namespace kintsugi::pyapi {
 
 namespace {
 
-// What new functions are called by: CPython 3.13 does not export it. Null with an exception pending when
-// memory runs out.
+// The vectorcall function of new Python functions, which CPython 3.13 does not export. Null with an exception
+// pending if memory runs out.
 vectorcallfunc findVectorcall() {
   Ref<> code = steal(reinterpret_cast<PyObject*>(PyCode_NewEmpty("", "", 1)));
   Ref<> globals = steal(code ? PyDict_New() : nullptr);

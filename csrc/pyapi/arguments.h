@@ -23,7 +23,7 @@ class Arguments {
   Arguments(PyObject* const* data, size_t positional, PyObject* kwnames)
       : data_(data), positional_(positional), kwnames_(kwnames), total_(positional + countOf(kwnames)) {}
 
-  // Null: this call has no such argument.
+  // Null if this call has no such argument.
   PyObject* at(int64_t index) const {
     return static_cast<uint64_t>(index) < total_ ? data_[static_cast<size_t>(index)] : nullptr;
   }
@@ -32,7 +32,7 @@ class Arguments {
   size_t total() const { return total_; }
   PyObject* kwnames() const { return kwnames_; }
 
-  // Does a call of this shape bring as many positional arguments, and the same keywords in the same order?
+  // True if a call of this shape has as many positional arguments, and the same keywords in the same order.
   bool hasShape(size_t positional, PyObject* kwnames) const {
     if (positional_ != positional || keywords() != countOf(kwnames)) return false;
     if (kwnames_ == kwnames) return true;
@@ -47,7 +47,7 @@ class Arguments {
   PyObject* call(PyObject* function) const {
     return PyObject_Vectorcall(function, data_, positional_, kwnames_);
   }
-  // The same for a function in Python, whatever its vectorcall has been set to.
+  // The same for a Python function, whatever its vectorcall slot was set to.
   PyObject* callFunction(PyObject* function) const;
 
  private:

@@ -4,14 +4,14 @@ namespace kintsugi::pyapi {
 
 namespace {
 
-// A place in the code that sees many types must not fill its cache again and again.
+// Where the code sees many types, the cache must not be filled again and again.
 bool worthFilling(AttributeCache* cache) {
   cache->misses++;
   return cache->misses < 16 || cache->misses % 64 == 0;
 }
 
-// Attribute look-up begins with object.__getattribute__ (a `__getattr__` may follow, for what that does not
-// find). Such a type has either the generic slot or the one that calls `__getattr__`.
+// True if attribute look-up begins with object.__getattribute__. (A `__getattr__` may follow if that finds
+// nothing.) Such a type has the generic slot, or the slot that also calls `__getattr__`.
 bool getsGenerically(PyTypeObject* type) {
   if (type->tp_getattro == PyObject_GenericGetAttr) {
     return true;
@@ -20,8 +20,8 @@ bool getsGenerically(PyTypeObject* type) {
   return mine != nullptr && mine == _PyType_Lookup(&PyBaseObject_Type, &_Py_ID(__getattribute__));
 }
 
-// The index of a name in the keys that all instances of the type share, or -1. Names are interned, and the
-// keys only ever grow at the end.
+// The index of a name in the keys that all instances of the type share, or -1. Names are interned, and keys
+// are only ever appended.
 int32_t sharedIndex(PyTypeObject* type, PyObject* name) {
   PyDictKeysObject* keys = sharedKeys(type);
   if (keys == nullptr || keys->dk_kind != DICT_KEYS_SPLIT) {
@@ -41,7 +41,7 @@ void fillInstance(AttributeCache* cache, PyObject* owner, PyObject* name) {
   if (inlineValues(owner) == nullptr || PyUnicode_CHECK_INTERNED(name) == 0) {
     return;
   }
-  // Whatever the type has under the name could be, or become, a data descriptor.
+  // If the type has the name itself, the value could be a data descriptor or become one.
   const int32_t index = _PyType_Lookup(type, name) == nullptr ? sharedIndex(type, name) : -1;
   const uint32_t version = validTypeVersion(type);
   if (index >= 0 && version != 0) {

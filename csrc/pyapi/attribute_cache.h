@@ -26,7 +26,7 @@ struct AttributeCache {
   Kind kind = Kind::kEmpty;
   uint8_t misses = 0;
   uint32_t typeVersion = 0;
-  int32_t index = 0;  // kInstance: see there; kMethod: how many names instances of the type have had, or -1
+  int32_t index = 0;  // kInstance: see there; kMethod: how many names instances of the type had, or -1
   uint64_t dictVersion = 0;
   PyObject* value = nullptr;
 };

@@ -9,13 +9,14 @@ namespace kintsugi::pyapi {
 
 namespace {
 
-// What the class says of the attribute is data, or is read by C code.
+// True if reading the attribute runs no Python code: the class has data, or a C descriptor, under the name.
 bool isReadByC(PyObject* found) {
   return found == nullptr || PyUnicode_Check(found) || Py_IS_TYPE(found, &PyGetSetDescr_Type) ||
          Py_IS_TYPE(found, &PyMemberDescr_Type);
 }
 
-// The attribute without `__getattribute__`, `__getattr__` and properties; null: there is none that is a str.
+// Reads a text attribute without calling `__getattribute__`, `__getattr__` and properties; null if there is
+// no str.
 Ref<> quietText(PyObject* object, const char* attribute) {
   const Ref<> name = steal(PyUnicode_InternFromString(attribute));
   if (!name || !isReadByC(lookUpInType(Py_TYPE(object), name.get()))) return {};

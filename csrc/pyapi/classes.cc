@@ -17,15 +17,15 @@ PyObject* hookName() {
 
 PyObject* ofObject() { return _PyType_Lookup(&PyBaseObject_Type, hookName()); }
 
-// --- A class whose bases are to be told nothing. `super(cls, cls).__init_subclass__` is looked up after the
-// class in its order of resolution: a metaclass of ours puts a class there that answers, and both are gone
-// before anybody sees the class.
+// --- Making a class without calling its bases' `__init_subclass__`. type.__new__ looks `__init_subclass__`
+// up behind the new class in its MRO. So the class is made with a metaclass of ours, which puts a shield
+// class there whose method does nothing. Both are removed before anybody sees the class.
 
-PyObject* answer(PyObject*, PyObject*, PyObject*) { Py_RETURN_NONE; }
+PyObject* returnNone(PyObject*, PyObject*, PyObject*) { Py_RETURN_NONE; }
 
 PyObject* shield() {
   static PyMethodDef methods[] = {
-      {"__init_subclass__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(answer)),
+      {"__init_subclass__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(returnNone)),
        METH_CLASS | METH_VARARGS | METH_KEYWORDS, nullptr},
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {{Py_tp_methods, methods}, {0, nullptr}};
@@ -52,29 +52,29 @@ PyTypeObject* shieldedMeta() {
   return reinterpret_cast<PyTypeObject*>(made);
 }
 
-// Another number whenever something that look-up sees in the class or its bases has changed.
+// Returns another number whenever something that look-up sees in the class or its bases has changed.
 PyObject* versionOf(PyObject*, PyObject* cls) {
   static long long none = 0;
   auto* type = reinterpret_cast<PyTypeObject*>(cls);
-  _PyType_Lookup(type, hookName());  // gives it a version
+  _PyType_Lookup(type, hookName());  // assigns a version
   const unsigned version = PyType_Check(cls) ? validTypeVersion(type) : 0;
   return PyLong_FromLongLong(version != 0 ? static_cast<long long>(version) : --none);
 }
 
-// An ordinary class from now on.
+// Makes it an ordinary class.
 bool unshield(PyObject* cls, PyObject* bases) {
   PyTypeObject* meta = Py_TYPE(cls);
   Py_INCREF(&PyType_Type);
   Py_SET_TYPE(cls, &PyType_Type);
   Py_DECREF(meta);
-  return PyObject_SetAttrString(cls, "__bases__", bases) == 0;  // finds its order of resolution again
+  return PyObject_SetAttrString(cls, "__bases__", bases) == 0;  // computes the MRO again
 }
 
 }  // namespace
 
 PyObject* nameHook(PyObject* value) {
   static PyObject* name = PyUnicode_InternFromString("__set_name__");
-  if (Py_TYPE(value) == &PyProperty_Type) return nullptr;  // remembers the name, and tells nobody
+  if (Py_TYPE(value) == &PyProperty_Type) return nullptr;  // keeps the name itself, and calls no code
   return _PyType_Lookup(Py_TYPE(value), name);
 }
 
@@ -95,12 +95,13 @@ PyObject* subclassHook(PyTypeObject* type) {
 }
 
 Ref<> newClass(PyObject* name, PyObject* bases, PyObject* space) {
-  bool told = false;
+  bool basesHaveHook = false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(bases, i));
-    told = told || _PyType_Lookup(base, hookName()) != ofObject();
+    basesHaveHook = basesHaveHook || _PyType_Lookup(base, hookName()) != ofObject();
   }
-  // A value with a hook comes in later, in the place that is kept for it.
+  // A value with a `__set_name__` is set after the class is made; None keeps its place in the namespace until
+  // then.
   Ref<> quiet;
   std::vector<std::pair<PyObject*, PyObject*>> later;
   PyObject *key, *value;
@@ -116,10 +117,10 @@ Ref<> newClass(PyObject* name, PyObject* bases, PyObject* space) {
   }
   Ref<> args = steal(PyTuple_Pack(3, name, bases, quiet ? quiet.get() : space));
   if (!args) return {};
-  PyTypeObject* meta = told ? shieldedMeta() : &PyType_Type;
+  PyTypeObject* meta = basesHaveHook ? shieldedMeta() : &PyType_Type;
   if (meta == nullptr) return {};
   Ref<> cls = steal(PyType_Type.tp_new(meta, args.get(), nullptr));
-  if (!cls || (told && !unshield(cls.get(), bases))) return {};
+  if (!cls || (basesHaveHook && !unshield(cls.get(), bases))) return {};
   for (const auto& [hooked, real] : later) {
     if (PyObject_SetAttr(cls.get(), hooked, real) < 0) return {};
   }
@@ -130,7 +131,7 @@ namespace {
 
 bool isWrapper(PyObject* object) { return Py_TYPE(object) == &PyWrapperDescr_Type; }
 
-// Are they one slot function under two names (object.__getattribute__, dict.__getattribute__)?
+// True if both wrap the same slot function, as object.__getattribute__ and dict.__getattribute__ may.
 bool wrapsTheSame(PyObject* a, PyObject* b) {
   auto wrapped = [](PyObject* o) { return reinterpret_cast<PyWrapperDescrObject*>(o)->d_wrapped; };
   return isWrapper(a) && isWrapper(b) && wrapped(a) == wrapped(b);

@@ -1,6 +1,5 @@
-// Making a class as a class statement does, without what it calls back: `__set_name__` of the values in the
-// namespace and
-// `__init_subclass__` of the bases, which a trace has run already (or runs by itself).
+// Makes a class as a class statement does, but without its callbacks: `__set_name__` of the values in the
+// namespace, and `__init_subclass__` of the bases. A trace runs these itself, or has run them already.
 //
 // Only for the metaclass `type`. Owns nothing; the GIL is needed. Example:
 //   Ref<> cls = newClass(name, bases, space); if (!cls) ... an exception is pending
@@ -10,25 +9,26 @@
 
 namespace kintsugi::pyapi {
 
-// `name` a string, `bases` a tuple of classes, `space` a dict: what type(name, bases, space) gets.
+// `name` is a string, `bases` a tuple of classes, `space` a dict: the arguments of type(name, bases, space).
 Ref<> newClass(PyObject* name, PyObject* bases, PyObject* space);
 
 // The `__set_name__` that type.__new__ calls for a value of the namespace; borrowed, null: none.
 PyObject* nameHook(PyObject* value);
-// A function of C code that gives a class's version, or a number that no other call gives. Borrowed.
+// A C function that returns a class's version, or, if it has none, a number that no other call returns.
+// Borrowed.
 PyObject* classVersion();
-// The `__init_subclass__` of a class's bases, as it lies in the dict of one; borrowed, null: that of object,
-// which does nothing.
+// The `__init_subclass__` of a class's bases, as it is in the dict of one of them; borrowed. Null: it is
+// object's, which does nothing.
 PyObject* subclassHook(PyTypeObject* type);
 
-// dict.keys, int.__add__: as it lies in the dict of a class.
+// True for methods such as dict.keys and int.__add__, as they are in the dict of a class.
 bool isMethodOfC(PyObject* method);
 
-// dict.keys of an OrderedDict: a method of a base that a class in C between it and `type` has another one
-// for.
+// True if a C class between the method's class and `type` overrides the method, as OrderedDict overrides
+// dict.keys.
 bool isOverriddenInC(PyObject* method, PyTypeObject* type);
 
-// A method of C's that is called without an object of its class: it refuses. `self` may be null.
+// True if a C method is called without an object of its class, which it refuses. `self` may be null.
 bool isOfAnotherClass(PyObject* method, PyObject* self);
 
 }  // namespace kintsugi::pyapi

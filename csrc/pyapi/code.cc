@@ -9,7 +9,7 @@ PyObject* keywordOnlyNames(const PyCodeObject* code) {
              : PyTuple_GetSlice(code->co_localsplusnames, first, first + code->co_kwonlyargcount);
 }
 
-// PEP 523's names, which 3.12 has renamed.
+// Uses names of PEP 523 that CPython 3.12 has renamed.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 Py_ssize_t requestCodeExtra(void (*free)(void*)) { return _PyEval_RequestCodeExtraIndex(free); }

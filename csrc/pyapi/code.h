@@ -10,8 +10,8 @@
 
 namespace kintsugi::pyapi {
 
-// A slot for something of ours in each code object, which `free` is called with when the code dies. Negative:
-// no slot is free.
+// Requests a slot for data of ours in each code object. `free` is called with the data when the code object
+// dies. Negative: no slot is free.
 Py_ssize_t requestCodeExtra(void (*free)(void*));
 // Stores it in the slot. False: an exception is pending.
 bool setCodeExtra(PyCodeObject* code, Py_ssize_t index, void* extra);
@@ -36,7 +36,7 @@ inline PyObject* nameOf(const PyCodeObject* code) { return code->co_name; }
 inline PyObject* qualifiedNameOf(const PyCodeObject* code) { return code->co_qualname; }
 inline int firstLineOf(const PyCodeObject* code) { return code->co_firstlineno; }
 
-// What instructions name by an index; borrowed.
+// The names and constants that instructions refer to by an index; borrowed.
 inline PyObject* namesOf(const PyCodeObject* code) { return code->co_names; }
 inline PyObject* nameAt(const PyCodeObject* code, uint32_t index) {
   return PyTuple_GET_ITEM(code->co_names, index);
@@ -50,24 +50,24 @@ inline int flagsOf(const PyCodeObject* code) { return code->co_flags; }  // CO_G
 inline bool isGeneratorCode(const PyCodeObject* code) {
   return (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
 }
-// Does the code have a `try`, a `with` or anything else that catches exceptions?
+// True if the code has a `try`, a `with` or anything else that catches exceptions.
 inline bool hasHandlers(const PyCodeObject* code) { return PyBytes_GET_SIZE(code->co_exceptiontable) != 0; }
 
-// Parameters are the first variables: those that may be positional (some of which may be nothing else), then
-// those that are keywords alone, then *args and **kwargs.
+// Parameters are the first variables: positional ones (some may be positional-only), then keyword-only ones,
+// then *args and **kwargs.
 inline int argumentCount(const PyCodeObject* code) { return code->co_argcount; }
 inline int positionalOnlyCount(const PyCodeObject* code) { return code->co_posonlyargcount; }
 inline int keywordOnlyCount(const PyCodeObject* code) { return code->co_kwonlyargcount; }
-// The names of the latter as a new tuple, for a call; null where there are none, or with an exception
-// pending.
+// The names of keyword-only parameters as a new tuple, for a call. Null if there are none, or with an
+// exception pending.
 PyObject* keywordOnlyNames(const PyCodeObject* code);
 
-// Locals, then cells, then free variables: how many of all, and where the free ones begin.
+// Locals come first, then cells, then free variables: the number of all, and where the free variables begin.
 inline int localsPlusCount(const PyCodeObject* code) { return code->co_nlocalsplus; }
 inline int freeVariableCount(const PyCodeObject* code) { return code->co_nfreevars; }
 inline int firstFreeVariable(const PyCodeObject* code) { return code->co_nlocalsplus - code->co_nfreevars; }
 inline int stackCapacity(const PyCodeObject* code) { return code->co_stacksize; }
-// The name of one by its index in the frame; borrowed.
+// The name of a variable by its index in the frame; borrowed.
 inline PyObject* variableName(const PyCodeObject* code, uint32_t index) {
   return PyTuple_GET_ITEM(code->co_localsplusnames, index);
 }

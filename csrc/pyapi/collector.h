@@ -1,8 +1,8 @@
-// CPython's cycle collector: putting its next run off while something is recorded.
+// CPython's cycle collector: postpones its next run while something is recorded.
 //
-// A recording makes many objects that live to its end: collecting in the middle of it finds nothing and costs
-// a sixth of its time. What was allocated meanwhile is not forgotten: it counts again afterwards, so that
-// programs that record all the time are collected, too. GIL held; the counts are the recording thread's.
+// A recording makes many objects that live to its end. A collection in the middle of it would find nothing,
+// and would cost a sixth of its time. Allocations in the meantime are counted afterwards, so programs that
+// record all the time are collected too. GIL held; the counts are the recording thread's.
 #pragma once
 
 #include <utility>
@@ -16,7 +16,7 @@ inline int& postponedAllocations() {
   return count;
 }
 
-// The youngest generation counts from nothing again.
+// The allocation count of the youngest generation starts from zero.
 inline void postponeCollection(PyThreadState* tstate) {
   int& count = tstate->interp->gc.generations[0].count;
   if (count != 0) {
@@ -24,12 +24,13 @@ inline void postponeCollection(PyThreadState* tstate) {
   }
 }
 
-// The next allocation of a container starts the collection that is due.
+// Restores the count, so that the next allocation of a container starts the collection that is due.
 inline void resumeCollection(PyThreadState* tstate) {
   tstate->interp->gc.generations[0].count += std::exchange(postponedAllocations(), 0);
 }
 
-// Does the collector run, in whichever thread? It calls the finalizers of what it has found.
+// True if the collector is running, in whichever thread. It calls finalizers of the objects that it has
+// found.
 inline bool isCollecting(PyThreadState* tstate) { return tstate->interp->gc.collecting != 0; }
 
 }  // namespace kintsugi::pyapi

@@ -25,7 +25,7 @@ inline PyObject* extendList(PyObject* list, PyObject* iterable) {
   return _PyList_Extend(reinterpret_cast<PyListObject*>(list), iterable);
 }
 
-// An empty dict with room for so many keys: a new reference, or null with an exception pending.
+// A new reference to an empty dict with room for this many keys, or null with an exception pending.
 inline PyObject* newDict(Py_ssize_t expected) { return _PyDict_NewPresized(expected); }
 // dict.update(), but a key that is there already raises KeyError with the key. 0, or -1 with an exception.
 inline int mergeUnique(PyObject* dict, PyObject* mapping) { return _PyDict_MergeEx(dict, mapping, 2); }
@@ -45,7 +45,7 @@ inline PyObject* joinTexts(PyObject* separator, PyObject* const* items, Py_ssize
 }
 
 inline bool isNegativeInt(PyObject* number) { return _PyLong_Sign(number) < 0; }
-// -1 with an exception pending where it does not fit.
+// -1 with an exception pending if the number does not fit.
 inline int asInt(PyObject* number) {
   int overflow = 0;
   const long value = PyLong_AsLongAndOverflow(number, &overflow);
@@ -54,7 +54,7 @@ inline int asInt(PyObject* number) {
   return -1;
 }
 
-// Is a module's `__spec__` that of one whose import has begun and not ended?
+// True if the `__spec__` is that of a module whose import has begun but not ended.
 inline bool isInitializing(PyObject* spec) {
   PyObject* value = nullptr;
   if (spec != nullptr) optionalAttribute(spec, &_Py_ID(_initializing), &value);
@@ -63,7 +63,7 @@ inline bool isInitializing(PyObject* spec) {
   PyErr_Clear();
   return found;
 }
-// The function that `import` calls where nobody has replaced builtins.__import__.
+// True for the function that `import` calls unless somebody has replaced builtins.__import__.
 inline bool isBuiltinImport(const PyThreadState* tstate, PyObject* function) {
   return function == importFunction(tstate);
 }

@@ -1,8 +1,8 @@
-// The callee of the steps in which a trace drops its reference to an object, so that its finalizer runs:
+// The callee of steps in which a trace drops its reference to an object, so that the object's finalizer runs:
 // `call #0, %1`.
 //
-// The replay knows it by its identity and gives up its references instead of calling it; whoever does call it
-// gets None. Borrowed, never freed. The GIL is needed.
+// A replay recognizes it by identity and drops its references instead of calling it. Any other caller gets
+// None. Borrowed, never freed. The GIL is needed.
 #pragma once
 
 #include "pyapi/ref.h"

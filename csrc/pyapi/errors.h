@@ -26,7 +26,8 @@ inline void raiseFromPending(PyObject* exception, const char* format, const char
 // Takes the pending exception, normalized and with its traceback set; the caller owns the result.
 PyObject* takeRaised();
 
-// The pending exception, if any, is put aside while one lives, however the scope is left.
+// Sets the pending exception aside during its lifetime, if there is one, and restores it at the end of the
+// scope.
 class PendingErrorScope {
  public:
   PendingErrorScope() { PyErr_Fetch(&type_, &value_, &traceback_); }

@@ -25,7 +25,7 @@ Ref<> makeGroup(PyObject* members) {
              : nullptr;
 }
 
-// An exception that a clause merely let through keeps all of these from the group that was caught.
+// If all of these are equal, the `except*` clause has only let through a part of the group that was caught.
 bool sameMetadata(PyObject* left, PyObject* right) {
   return fields(left)->notes == fields(right)->notes && fields(left)->traceback == fields(right)->traceback &&
          fields(left)->cause == fields(right)->cause && fields(left)->context == fields(right)->context;
@@ -97,7 +97,7 @@ Ref<> project(PyObject* exception, const Leaves& keep) {
   return PyList_GET_SIZE(kept.get()) == 0 ? newRef(Py_None) : deriveGroup(exception, kept.get());
 }
 
-// Splits what the clauses left into exceptions that they raised and parts of the original that they let
+// Divides the exceptions that the clauses left behind: new ones, and parts of the original that they let
 // through.
 bool sortRaised(PyObject* original, PyObject* all, PyObject* raised, Leaves* reraised) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(all); i++) {
@@ -157,7 +157,7 @@ PyObject* prepareReraiseStar(PyObject* original, PyObject* all) {
     return Py_NewRef(Py_None);
   }
   if (!isGroup(original)) {
-    // A plain exception that was wrapped for its clause: only that clause ran, so there is one result.
+    // A plain exception was wrapped in a group for its clause. Only that clause ran, so there is one result.
     return Py_NewRef(PyList_GET_ITEM(all, 0));
   }
   auto raised = steal(PyList_New(0));
@@ -172,7 +172,7 @@ PyObject* prepareReraiseStar(PyObject* original, PyObject* all) {
   if (rest.get() != Py_None && PyList_Append(raised.get(), rest.get()) < 0) {
     return nullptr;
   }
-  // One exception alone is not wrapped.
+  // A single exception is not put into a group.
   return PyList_GET_SIZE(raised.get()) == 1 ? Py_NewRef(PyList_GET_ITEM(raised.get(), 0))
                                             : makeGroup(raised.get()).release();
 }

@@ -8,16 +8,17 @@
 
 namespace kintsugi::pyapi {
 
-// How an `except*` clause divides an exception: both None when there is nothing left to match, `match` None
-// when nothing matches. An empty `match` means that an exception is pending.
+// The result of an `except*` clause. `match` is None if nothing matches; both are None if nothing is left to
+// match. An empty `match` means that an exception is pending.
 struct GroupMatch {
   Ref<> match;
   Ref<> rest;
 };
 GroupMatch matchGroup(PyObject* exception, PyObject* type);
 
-// What a `try` with except* clauses raises in the end, out of the exception it caught and the list of what
-// its clauses raised and left over: a new reference, None for nothing, null with an exception pending.
+// The exception that a `try` with `except*` clauses raises at its end. It is computed from the exception that
+// it caught, and from the list of what the clauses raised or left over. A new reference; None for nothing,
+// null with an exception pending.
 PyObject* prepareReraiseStar(PyObject* original, PyObject* raised);
 
 }  // namespace kintsugi::pyapi

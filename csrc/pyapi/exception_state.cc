@@ -49,7 +49,7 @@ Ref<> newTraceback(const TracebackEntry& entry) {
   }
   _PyInterpreterFrame* inner = reinterpret_cast<PyFrameObject*>(frame.get())->f_frame;
   setRunningUnit(inner, entry.unit);
-  // CPython reads the cells of free variables without asking whether they are there.
+  // CPython reads cells of free variables without checking that they exist.
   for (int k = code->co_nlocalsplus - code->co_nfreevars; k < code->co_nlocalsplus; ++k) {
     if (localAt(inner, k) == nullptr) {
       exchangeLocal(inner, k, PyCell_New(nullptr));
@@ -133,7 +133,7 @@ void addContext(PyObject* exception, PyObject* handled, PyObject* outside) {
     return;
   }
   PyObject* last = exception;
-  for (int length = 0; length < 1000; ++length) {  // a chain that the program has closed itself has no end
+  for (int length = 0; length < 1000; ++length) {  // the program may have made a cycle of contexts
     PyObject* next = reinterpret_cast<PyBaseExceptionObject*>(last)->context;
     if (next == handled) {
       return;
@@ -143,7 +143,7 @@ void addContext(PyObject* exception, PyObject* handled, PyObject* outside) {
     }
     last = next;
   }
-  // What is handled may have been raised while `exception` was handled: no circle, as in CPython.
+  // `handled` may itself have been raised while `exception` was handled. Breaks the cycle, as CPython does.
   for (PyObject* o = handled; o != nullptr; o = reinterpret_cast<PyBaseExceptionObject*>(o)->context) {
     if (reinterpret_cast<PyBaseExceptionObject*>(o)->context == exception) {
       PyException_SetContext(o, nullptr);

@@ -1,4 +1,4 @@
-// The exception table of a code object, which is laid out alike in all versions.
+// The exception table of a code object. Its layout is the same in all versions.
 #include "pyapi/frame.h"
 
 namespace kintsugi::pyapi {
@@ -18,8 +18,8 @@ const uint8_t* readVarint(const uint8_t* p, int32_t* value) {
 
 }  // namespace
 
-// An entry is four numbers: start, length, target, depth << 1 | lasti; bit 7 marks the first byte of an
-// entry. Entries are sorted by start and do not overlap.
+// An entry consists of four numbers: start, length, target, depth << 1 | lasti. Bit 7 marks the first byte of
+// an entry. Entries are sorted by start and do not overlap.
 Handler findHandler(const PyCodeObject* code, int32_t unit) {
   const auto* p = reinterpret_cast<const uint8_t*>(PyBytes_AS_STRING(code->co_exceptiontable));
   const uint8_t* end = p + PyBytes_GET_SIZE(code->co_exceptiontable);

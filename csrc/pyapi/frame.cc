@@ -12,7 +12,8 @@ PyFrameObject* currentFrameObject(PyThreadState* tstate, Frame* frame) {
   if (frame->frame_obj != nullptr) {
     return frame->frame_obj;
   }
-  // The function that makes frame objects is not exported; this one calls it for the current frame.
+  // CPython does not export the function that makes frame objects. PyEval_GetFrame() makes one for the
+  // current frame.
   return currentFrame(tstate) == frame ? PyEval_GetFrame() : nullptr;
 }
 
@@ -28,7 +29,7 @@ void keepFrameObject(PyFrameObject* object, Frame* frame) {
     setResumeUnit(copy, codeOf(copy)->_co_firsttraceable + 1);
   }
   object->f_frame = copy;
-  // The caller is on top now, so that its frame object can be asked for.
+  // The caller is the current frame now, so PyEval_GetFrame() returns its frame object.
   const PendingErrorScope kept;
   if (PyFrameObject* back = PyEval_GetFrame()) {
     object->f_back = reinterpret_cast<PyFrameObject*>(Py_NewRef(reinterpret_cast<PyObject*>(back)));
@@ -67,7 +68,7 @@ void raiseForName(PyObject* exception, const char* format, PyObject* name) {
   if (PyErr_GivenExceptionMatches(value, PyExc_NameError) != 0 &&
       reinterpret_cast<PyNameErrorObject*>(value)->name == nullptr &&
       PyObject_SetAttr(value, &_Py_ID(name), name) < 0) {
-    PyErr_Clear();  // the name only serves suggestions
+    PyErr_Clear();  // the name is only used for suggestions
   }
   PyErr_Restore(type, value, traceback);
 }

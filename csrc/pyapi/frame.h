@@ -1,6 +1,6 @@
-// Access to CPython's frames and its thread state: pyapi/frame_fields.h has what is read and written in place
-// alike in all versions, the version's own frame.h (pyapi/v311/frame.h) what is not; what needs more than
-// that is here.
+// Access to CPython's frames and its thread state. pyapi/frame_fields.h has what is the same in all versions.
+// The version's own frame.h (pyapi/v311/frame.h) has the rest of the fields. This file has what needs more
+// than reading and writing a field.
 //
 // The structs belong to CPython; everything here owns nothing. A frame's stack slots and locals own one
 // reference each, as in CPython. A position in code is a *code unit* (two bytes): an opcode, an EXTENDED_ARG
@@ -17,9 +17,9 @@
 
 namespace kintsugi::pyapi {
 
-// Frames of hidden code are not there for whoever looks at the stack (sys._getframe, f_back, warnings,
-// tracebacks): the code is traceable from its end on. CPython looks at that in frames of functions, but not
-// in those of generators, which whoever links frames leaves out.
+// Hides frames of this code from whoever looks at the stack (sys._getframe, f_back, warnings, tracebacks):
+// the code is traceable only from its end on. CPython checks this for frames of functions, but not of
+// generators; whoever links frames leaves those out.
 inline void hideFramesOf(PyCodeObject* code) {
   code->_co_firsttraceable = codeUnitCount(code) - kTraceableTail;
 }
@@ -33,12 +33,12 @@ inline bool enterRecursion(PyThreadState* tstate, const char* where) {
   return recursionRemaining(tstate)-- > 0 || !recursionLimitHit(tstate, where);
 }
 inline void leaveRecursion(PyThreadState* tstate) { recursionRemaining(tstate)++; }
-// How many calls may still be nested, and taking some of them at once.
+// The number of calls that may still be nested, and a way to use up some of them at once.
 inline int recursionLeft(PyThreadState* tstate) { return recursionRemaining(tstate); }
 inline void takeRecursion(PyThreadState* tstate, int levels) { recursionRemaining(tstate) -= levels; }
 
-// The frame is the thread's current one while this lives, as when CPython's evaluator runs it (one of hidden
-// code leaves the one before it there). Lives on the C stack of the thread.
+// Makes the frame the thread's current one during its lifetime, as when CPython's evaluator runs it. (For
+// hidden code, the frame before it stays.) Lives on the C stack of the thread.
 class FrameLink {
  public:
   FrameLink(PyThreadState* tstate, Frame* frame) : tstate_(tstate) {
@@ -59,8 +59,8 @@ class FrameLink {
   EvaluationState state_;
 };
 
-// A frame that is over and whose object somebody keeps: as CPython does then, the object gets a copy of its
-// own, which takes over what the frame holds and gets a reference to the code. The frame below it is the
+// For a frame that is over while somebody keeps its frame object. As in CPython, the object gets a copy of
+// the frame, which takes over its references and a new reference to the code. The caller's frame is the
 // current one by now.
 void keepFrameObject(PyFrameObject* object, Frame* frame);
 
@@ -70,10 +70,10 @@ PyFrameObject* currentFrameObject(PyThreadState* tstate, Frame* frame);
 
 // The line of the instruction at code unit `unit`, or -1.
 int lineAt(PyCodeObject* code, int32_t unit);
-// The number of the opcode there, as the running CPython numbers it.
+// The number of the opcode at this unit, as the running CPython numbers it.
 int opcodeNumberAt(PyCodeObject* code, int32_t unit);
 
-// Where an exception raised by the instruction at `unit` goes.
+// The place where an exception goes that the instruction at `unit` raises.
 struct Handler {
   int32_t target = -1;     // code unit of the handler; -1: none, the frame is left
   int32_t depth = 0;       // cut the value stack to this depth first
@@ -81,7 +81,7 @@ struct Handler {
 };
 Handler findHandler(const PyCodeObject* code, int32_t unit);
 
-// Serves all of these. False: an exception is pending.
+// Serves all of these requests. False: an exception is pending.
 bool handleEvalBreaker(PyThreadState* tstate);
 
 }  // namespace kintsugi::pyapi

@@ -1,9 +1,10 @@
-// What the locals of a frame are to somebody who asks for `f_locals`.
+// What `frame.f_locals` is: the variables themselves, or a copy.
 #pragma once
 
 namespace kintsugi::pyapi {
 
-// Does `frame.f_locals[name] = value` set the variable of a function (PEP 667)? Otherwise it is a copy.
+// True if `frame.f_locals[name] = value` sets the variable of a function (PEP 667). False: f_locals is a
+// copy.
 bool localsAreWritable();
 
 }  // namespace kintsugi::pyapi

@@ -1,4 +1,4 @@
-// Parts of function objects, bound methods and cells, and what is behind functions in C.
+// Parts of function objects, bound methods and cells, and the C definitions of functions in C.
 //
 // Ownership: results are borrowed. Threads: the GIL is needed. Invalidation: whoever has the function may
 // replace its parts; functionWord() and its like are how guards notice.
@@ -30,11 +30,11 @@ inline PyObject* annotationsOf(const PyFunctionObject* function) { return functi
 inline PyObject* moduleOf(const PyFunctionObject* function) { return function->func_module; }  // or null
 inline PyObject* docstringOf(const PyFunctionObject* function) { return function->func_doc; }  // or null
 
-// What MAKE_FUNCTION gives a new function, which has none of it yet.
+// What MAKE_FUNCTION gives to a new function, which has none of these parts yet.
 struct FunctionParts {
   Ref<> closure, annotations, keywordDefaults, defaults, annotate;
 };
-// Those that are given; the function has none of them yet.
+// Sets the parts that are given.
 inline void fillNewFunction(PyFunctionObject* function, FunctionParts parts) {
   if (parts.closure) function->func_closure = parts.closure.release();
   if (parts.annotations) function->func_annotations = parts.annotations.release();
@@ -45,7 +45,8 @@ inline void fillNewFunction(PyFunctionObject* function, FunctionParts parts) {
 
 // -- Functions and methods in C
 
-// What a function in C was made of: one definition is one function, whatever object it is bound to.
+// The definition of a function in C. The same definition means the same function, whatever object it is bound
+// to.
 inline const PyMethodDef* definitionOf(PyObject* builtin) {
   return reinterpret_cast<PyCFunctionObject*>(builtin)->m_ml;
 }
@@ -53,7 +54,8 @@ inline const PyMethodDef* methodDefinitionOf(PyObject* descriptor) {
   return reinterpret_cast<PyMethodDescrObject*>(descriptor)->d_method;
 }
 inline const char* builtinName(PyObject* builtin) { return definitionOf(builtin)->ml_name; }
-// "torch.add()", as messages of the evaluator name a callable; a new reference, null with an exception.
+// The name of a callable as messages of the evaluator have it, such as "torch.add()". A new reference, or
+// null with an exception.
 inline PyObject* callableText(PyObject* callable) { return _PyObject_FunctionStr(callable); }
 
 // -- Looking a method up for a call

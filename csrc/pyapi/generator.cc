@@ -24,7 +24,7 @@ PyObject* delegatesTo(PyGenObject* generator) {
     return nullptr;
   }
   auto* frame = frameOf(generator);
-  // The RESUME that follows the yield says which kind it is: 2 in `yield from`, 3 in `await`.
+  // The argument of the RESUME behind the yield says what kind it is: 2 in `yield from`, 3 in `await`.
   const _Py_CODEUNIT next = codeUnits(codeOf(frame))[resumeUnit(frame)];
   if (opcodeInfo(opcodeIn(next)).instruction != op::RESUME || (argumentIn(next) & 3) < 2) {
     return nullptr;
@@ -62,7 +62,7 @@ void raiseStopIteration(PyObject* value) { _PyGen_SetStopIterationValue(value); 
 
 namespace {
 
-// Is the global name a builtin exception that does not catch GeneratorExit?
+// True if the global name is a builtin exception class that does not catch GeneratorExit.
 bool isOrdinaryException(const _PyInterpreterFrame* frame, PyObject* name) {
   if (PyDict_GetItemWithError(frame->f_globals, name) != nullptr) {
     return false;
@@ -73,17 +73,18 @@ bool isOrdinaryException(const _PyInterpreterFrame* frame, PyObject* name) {
                           reinterpret_cast<PyTypeObject*>(PyExc_Exception)) != 0;
 }
 
-// Where the handler at `unit` raises GeneratorExit again having run nothing; -1: it may run something.
-int32_t whereItReraises(const _PyInterpreterFrame* frame, const uint8_t* bytes, int32_t unit) {
+// The unit at which the handler at `unit` raises GeneratorExit again without running any other code; -1: it
+// may run some.
+int32_t reraiseUnit(const _PyInterpreterFrame* frame, const uint8_t* bytes, int32_t unit) {
   const PyCodeObject* code = codeOf(frame);
   const int32_t count = codeUnitCount(code);
-  bool asked = false;  // for a type, which is not GeneratorExit's
+  bool matchAsked = false;  // a match was asked for, with a type that is not GeneratorExit's
   while (unit < count) {
     const Decoded in = decode(bytes, unit);
     unit = in.next;
     switch (in.op) {
       case op::PUSH_EXC_INFO:
-      case op::STOPITERATION_ERROR:  // of StopIteration alone
+      case op::STOPITERATION_ERROR:  // replaces only StopIteration
         break;
       case op::LOAD_GLOBAL:
         if ((in.arg & 1) != 0 || !isOrdinaryException(frame, PyTuple_GET_ITEM(code->co_names, in.arg >> 1))) {
@@ -91,20 +92,20 @@ int32_t whereItReraises(const _PyInterpreterFrame* frame, const uint8_t* bytes, 
         }
         break;
       case op::CHECK_EXC_MATCH:
-        asked = true;
+        matchAsked = true;
         break;
       case op::POP_JUMP_IF_FALSE:
-        if (!asked) {
+        if (!matchAsked) {
           return -1;
         }
-        asked = false;
+        matchAsked = false;
         unit = in.target;
         break;
-      case op::COPY:  // what every handler is left by: COPY, POP_EXCEPT, RERAISE
+      case op::COPY:  // each handler ends with COPY, POP_EXCEPT, RERAISE
       case op::POP_EXCEPT:
         break;
       case op::RERAISE:
-      case op::CLEANUP_THROW:  // of what it is delegated to, which is closed by itself
+      case op::CLEANUP_THROW:  // for the inner generator, which is asked itself
         return in.index;
       default:
         return -1;
@@ -125,7 +126,7 @@ bool closesQuietly(PyGenObject* generator) {
     if (handler.target < 0) {
       break;
     }
-    unit = whereItReraises(frame, reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(bytes.get())), handler.target);
+    unit = reraiseUnit(frame, reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(bytes.get())), handler.target);
     quiet = unit >= 0;
   }
   PyErr_Clear();

@@ -16,10 +16,10 @@ inline GeneratorState stateOf(const PyGenObject* generator) {
   return state < FRAME_EXECUTING ? GeneratorState::kSuspended : GeneratorState::kFinished;
 }
 
-// The frame lies in the generator; it is there until the generator has finished.
+// The frame is part of the generator object. It is valid until the generator has finished.
 inline Frame* frameOf(PyGenObject* generator) { return reinterpret_cast<Frame*>(&generator->gi_iframe); }
 
-// It waits in its frame's place (setResumeUnit() comes first).
+// Marks the generator as suspended at its frame's place. Call setResumeUnit() first.
 inline void markSuspended(PyGenObject* generator) {
   generator->gi_frame_state = suspendedState(frameOf(generator));
 }
@@ -30,10 +30,10 @@ PyObject* delegatesTo(PyGenObject* generator);
 // The iterator that `await object` drives: a new reference, or null with TypeError pending.
 PyObject* awaitableIterator(PyObject* object);
 
-// The same object, borrowed, as the generator that PyGen_Check() or its like has found it to be.
+// The object as a generator. The caller has checked it with PyGen_Check() or the like. Borrowed.
 inline PyGenObject* asGenerator(PyObject* object) { return reinterpret_cast<PyGenObject*>(object); }
 
-// What a StopIteration says; borrowed.
+// The value that a StopIteration carries; borrowed.
 inline PyObject* stopIterationValue(PyObject* exception) {
   return reinterpret_cast<PyStopIterationObject*>(exception)->value;
 }
@@ -44,9 +44,9 @@ void raiseStopIteration(PyObject* value);
 // reference.
 PyObject* wrapAsyncGenValue(PyObject* value);
 
-// Does closing a generator that waits run none of its code? It does not where it waits outside all handlers,
-// nor inside `try` statements whose handlers are for exceptions of builtins alone, which GeneratorExit is
-// none of. No exception is left.
+// True if closing a suspended generator runs none of its code. That is so if it is suspended outside all
+// handlers, or inside `try` statements that only handle builtin exceptions which are no base of
+// GeneratorExit. Leaves no exception.
 bool closesQuietly(PyGenObject* generator);
 
 }  // namespace kintsugi::pyapi

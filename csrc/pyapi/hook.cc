@@ -9,8 +9,9 @@ namespace {
 EvalFunction ours = nullptr;
 EvalFunction below = _PyEval_EvalFrameDefault;
 
-// The frame that the evaluator below has been given. It may be one that calls whoever it has found before
-// itself: torch._dynamo's, which an error there leaves installed, takes ours for that when it is used again.
+// The frame that was passed to the evaluator below ours. That evaluator may call the one that it found
+// installed before itself, which may be ours: an error in torch._dynamo leaves its evaluator installed, and
+// when it is used again, it takes ours for the older one. Such a frame goes to CPython's evaluator.
 thread_local Frame* passedOn = nullptr;
 
 PyObject* evaluate(PyThreadState* tstate, Frame* frame, int throwing) {
@@ -24,7 +25,7 @@ PyObject* evaluate(PyThreadState* tstate, Frame* frame, int throwing) {
 void installEvalHook(EvalFunction function) {
   PyInterpreterState* interp = PyInterpreterState_Main();
   const EvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interp);
-  if (current != evaluate) {  // chaining to ourselves would never end
+  if (current != evaluate) {  // the hook must not call itself
     below = current;
     _PyInterpreterState_SetEvalFrameFunc(interp, evaluate);
   }

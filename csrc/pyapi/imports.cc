@@ -4,11 +4,11 @@ namespace kintsugi::pyapi {
 
 namespace {
 
-// Modules of the standard library that the core asks for in the middle of calls.
+// Modules of the standard library that the core needs in the middle of calls.
 constexpr const char* kAtStart[] = {"_functools", "_operator", "builtins", "copyreg", "math",
                                     "enum",       "functools", "logging",  "operator"};
 
-PyObject* kept = nullptr;  // dict of the modules above; for good
+PyObject* kept = nullptr;  // dict of these modules; never freed
 
 }  // namespace
 
@@ -38,7 +38,7 @@ PyObject* importModule(const char* name) {
   Ref<> module = steal(PyImport_GetModule(text.get()));
   if (!module && PyErr_Occurred()) return nullptr;
   if (!module) {
-    // Of a dotted name this gives the first part.
+    // For a dotted name, this returns the first module.
     const Ref<> first = steal(PyImport_ImportModuleLevelObject(text.get(), nullptr, nullptr, nullptr, 0));
     if (!first) return nullptr;
     module = steal(PyImport_GetModule(text.get()));

@@ -1,8 +1,8 @@
 // Modules that the core needs itself.
 //
-// Idea: PyImport_ImportModule() asks the `__import__` of whatever frame is running, which may be the
-// program's own (a sandbox without one, a test that pretends a package is missing). These functions ask
-// sys.modules, then the import system itself. What the program imports goes its own way
+// PyImport_ImportModule() calls the `__import__` of whatever frame is running, which may be the program's own
+// (a sandbox without one, a test that pretends that a package is missing). These functions ask sys.modules,
+// and then the import system itself. Imports of the program are handled elsewhere
 // (capture/handlers/modules.cc).
 //
 // Ownership: a new reference. GIL needed; a first import runs Python code. Null: an exception is pending.
@@ -15,12 +15,13 @@ namespace kintsugi::pyapi {
 
 PyObject* importModule(const char* name);
 
-// The namespace of a module that is loaded, borrowed. Null: it is not, or what stands in its place is no
-// module. Never leaves an exception pending.
+// The namespace of a loaded module, borrowed. Null: it is not loaded, or something else is in its place.
+// Never leaves an exception pending.
 PyObject* loadedNamespace(const char* name);
 
-// Once, when the extension is loaded: what the core asks for later is found whatever becomes of sys.modules
-// (tests put None there for a module that is to be missing). False: an exception is pending.
+// Called once, when the extension is loaded. Keeps the modules that the core needs later, so that they are
+// found whatever happens to sys.modules (tests put None there to hide a module). False: an exception is
+// pending.
 bool keepModules();
 
 }  // namespace kintsugi::pyapi

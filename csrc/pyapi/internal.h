@@ -1,9 +1,9 @@
 // CPython's internal headers, included the one way that compiles as C++20.
 //
-// Only pyapi/ includes this file. Its headers hand it on, but no other layer may name what is in it
-// (scripts/check_layers.py): what the rest of the project needs of CPython's internals is a function of ours.
-// pycore_atomic.h includes <stdatomic.h> when HAVE_STD_ATOMIC is defined, which C++20 cannot compile together
-// with <atomic>; without the macro it uses the compiler's __atomic built-ins, with the same layout.
+// Only pyapi/ includes this file. Headers of pyapi/ pass it on, but no other layer may use names from it
+// (scripts/check_layers.py): what the project needs of CPython's internals is a function of ours.
+// pycore_atomic.h includes <stdatomic.h> if HAVE_STD_ATOMIC is defined, and C++20 cannot compile that
+// together with <atomic>. Without the macro it uses the compiler's __atomic built-ins, with the same layout.
 #pragma once
 
 #ifndef PY_SSIZE_T_CLEAN

@@ -1,5 +1,5 @@
-// Items past what Python code overrides: writing them, which super().__setitem__() of a dict's subclass comes
-// to, and where C's iterators of sequences are.
+// Access to items without Python code that overrides it: writing items, which super().__setitem__() of a
+// dict's subclass does in the end, and the state of C's sequence iterators.
 //
 // Threads: the GIL is needed.
 #pragma once
@@ -8,7 +8,8 @@
 
 namespace kintsugi::pyapi {
 
-// object[key] = value by the C code of its class; a null value deletes the item. 0, or -1 with an exception.
+// `object[key] = value`, by the C code of the class. A null value deletes the item. 0, or -1 with an
+// exception.
 inline int storeItemInC(PyObject* object, PyObject* key, PyObject* value) {
   const char* name = value != nullptr ? "__setitem__" : "__delitem__";
   PyTypeObject* type = Py_TYPE(object);
@@ -23,15 +24,15 @@ inline int storeItemInC(PyObject* object, PyObject* key, PyObject* value) {
   return value != nullptr ? PyObject_SetItem(object, key, value) : PyObject_DelItem(object, key);
 }
 
-// Where an iterator of a list or tuple is, forwards or backwards. One that has ended has dropped its
-// sequence for good.
+// The state of an iterator of a list or tuple, forwards or backwards. When it ends, it drops its sequence for
+// good.
 struct SequenceIterator {
   PyObject_HEAD;
   Py_ssize_t index;    // of the next item
   PyObject* sequence;  // null: it has ended
 };
 
-// Null: the object is none. CPython lays all four out alike, and keeps it to itself.
+// Null: the object is no such iterator. CPython gives all four the same layout, but does not export it.
 inline const SequenceIterator* sequenceIteratorOf(PyObject* object) {
   const PyTypeObject* type = Py_TYPE(object);
   const bool one = type == &PyListIter_Type || type == &PyTupleIter_Type || type == &PyListRevIter_Type ||

@@ -54,7 +54,7 @@ PyObject* importedModule(std::string_view name) {
   return module;
 }
 
-// "a.b:c.d | e:f" to its parts.
+// Parses "a.b:c.d | e:f", a list of alternatives.
 struct Path {
   std::string module;
   std::string attributes;
@@ -96,14 +96,14 @@ Search search(std::string_view text, Ref<>& found, std::vector<std::string>& inn
   return absent ? Search::kAbsent : busy ? Search::kBusy : Search::kMissing;
 }
 
-// What each row of objects is waiting for.
+// When to look again for the object of a row.
 struct Waiting {
-  uint64_t version = 0;  // of sys.modules when nothing was found
+  uint64_t version = 0;  // of sys.modules, when nothing was found
   Search state = Search::kAbsent;
 };
 Waiting waiting[std::size(kObjects)];
 
-// The function that a name stands for, without what decorators have put around it.
+// The function that a name stands for, without its decorators.
 Ref<> innermost(Ref<> object) {
   for (int depth = 0; depth < 16 && object; ++depth) {
     const bool wrapped = PyFunction_Check(object.get()) || PyMethod_Check(object.get());
@@ -127,7 +127,7 @@ PyObject* innerCode(PyObject* code, const std::string& name) {
   return nullptr;
 }
 
-// The code of known_code.def.
+// The code objects listed in known_code.def.
 class KnownCode {
  public:
   KnownCode() { waiting_.fill(true); }
@@ -142,7 +142,8 @@ class KnownCode {
     return it != families_.end() && (it->second & bit(family)) != 0;
   }
 
-  // Looks for what of the family has not been found. The others stay as they are: a package has much code.
+  // Looks for those rows of the family that were not found yet. The others are not visited again, since a
+  // package has much code.
   void update(CodeFamily family) {
     const uint64_t version = modulesVersion();
     bool busy = false;
@@ -155,7 +156,7 @@ class KnownCode {
       busy = busy || state == Search::kBusy;
       if (!found_[i].done && state != Search::kMissing) waiting_[index(family)] = true;
     }
-    versions_[index(family)] = busy ? 0 : version;  // no version of a dict is 0
+    versions_[index(family)] = busy ? 0 : version;  // no dict has version 0
   }
 
   std::vector<KnownRow> rows() {
@@ -202,7 +203,7 @@ class KnownCode {
     if (state != Search::kFound) return state;
     object = innermost(std::move(object));
     if (!object || !PyFunction_Check(object.get())) return Search::kMissing;
-    // The program may have put a function of its own there.
+    // The program may have put a function of its own in this place.
     if (!areOfPackage(PyFunction_GET_GLOBALS(object.get()), path.substr(0, path.find_first_of(".:"))))
       return Search::kMissing;
     PyObject* code = PyFunction_GET_CODE(object.get());
@@ -246,7 +247,7 @@ class KnownCode {
     return busy ? Search::kBusy : Search::kFound;
   }
 
-  std::unordered_map<const PyCodeObject*, uint32_t> families_;  // keys are owned, and kept for good
+  std::unordered_map<const PyCodeObject*, uint32_t> families_;  // keys are owned, and never freed
   std::unordered_set<PyObject*> collected_;                     // modules of packages, owned
   Found found_[std::size(kCodes)];
   std::array<bool, kFamilies> waiting_;
@@ -270,7 +271,7 @@ PyObject* detail::findKnown(Known which) {
   std::vector<std::string> inner;
   waiting[i].state = search(kObjects[i].path, found, inner);
   if (waiting[i].state != Search::kBusy) waiting[i].version = version;
-  if (found) knownObjects[i] = found.release();  // for good
+  if (found) knownObjects[i] = found.release();  // never freed
   return knownObjects[i];
 }
 

@@ -1,14 +1,13 @@
 // Well-known objects of other libraries, recognized by identity.
 //
-// Nothing that is guarded, skipped or taken as known may hang on what something is called: a program may call
-// a class `collections.deque`, or keep its code in a folder `torch/`. So every class, function and module
-// that the recorder treats in a way of its own has a row in known_objects.def, and code in known_code.def.
-// Rows are looked up once, at start or when their module has been imported, and compared as pointers ever
-// after.
+// Nothing may be guarded, skipped or taken as known because of its name: a program may call a class
+// `collections.deque`, or keep its code in a folder `torch/`. So every class, function and module that the
+// recorder treats specially has a row in known_objects.def, and code in known_code.def. Rows are looked up
+// once, at start or when their module has been imported. After that they are compared as pointers.
 //
 // Example: `isA(object, Known::kDeque)`, `isKnownCode(code, CodeFamily::kOptimizers)`.
 //
-// Ownership: what was found is kept for good, so that no other object can take its address; results are
+// Ownership: found objects are never freed, so that no other object can have their addresses; results are
 // borrowed. Threads: the GIL is needed. No pending exception is lost, and none is left.
 #pragma once
 
@@ -62,7 +61,7 @@ extern PyObject* knownObjects[static_cast<size_t>(Known::kCount)];
 PyObject* findKnown(Known which);
 }  // namespace detail
 
-// Null: its module has not been imported (or a row is wrong, which a test tells).
+// Null: the module has not been imported (or the row is wrong, which a test finds).
 inline PyObject* known(Known which) {
   PyObject* found = detail::knownObjects[static_cast<size_t>(which)];
   return found != nullptr ? found : detail::findKnown(which);
@@ -70,28 +69,28 @@ inline PyObject* known(Known which) {
 inline PyTypeObject* knownType(Known which) { return reinterpret_cast<PyTypeObject*>(known(which)); }
 
 inline bool isKnown(const void* object, Known which) { return object == known(which) && object != nullptr; }
-// Of exactly this class.
+// True if the object is of exactly this class.
 inline bool isA(PyObject* object, Known which) { return isKnown(Py_TYPE(object), which); }
 
 bool isKnownCode(const PyCodeObject* code, CodeFamily family);
 
-// Was the code made by a module of torch's own package, and are these the module's globals?
+// True if the code was made by a module of torch's own package, and these are the module's globals.
 bool isTorchCode(const PyCodeObject* code, PyObject* globals);
 
-// Are these the globals of a module of torch's own package?
+// True if these are the globals of a module of torch's own package.
 bool isTorchModule(PyObject* globals);
 
-// What the attributes of an object say, without descriptors and without Python code where the object is a
-// class or a module: "attribute.attribute" from `object`. Empty: there is none.
+// Reads "attribute.attribute" from `object`, without descriptors, and without Python code if the object is a
+// class or a module. Null: there is none.
 PyObject* attributeOf(PyObject* object, const char* path);  // owned
 
-// Finds what is to be known at start. Called once, when the extension is loaded.
+// Finds the objects that have to be known at start. Called once, when the extension is loaded.
 void findKnownObjects();
-// Finds the polyfills, and hides their frames. Called once, when their modules are there.
+// Finds the polyfills and hides their frames. Called once, when their modules are loaded.
 void hidePolyfills();
 
-// Each row: its path, and what it says at the moment: "" for an object that was found, "absent" where nobody
-// has imported its module, "missing" where the module lacks it. Code rows with the number of code objects.
+// The state of each row, for tests: "" for an object that was found; "absent" if nobody has imported its
+// module; "missing" if the module lacks it. For a code row, the number of code objects.
 struct KnownRow {
   std::string path;
   std::string state;

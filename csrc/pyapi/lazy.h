@@ -1,10 +1,10 @@
-// An object of Python that is found or made at the first use and kept for good, such as a function of a
+// A Python object that is found or made when it is first used, and never freed, such as a function of a
 // module.
 //
-// The initializer of a function's `static` runs under a lock of C++. Python code in it may let the GIL go, to
-// a thread that then waits for that lock while it holds the GIL: both wait for good. Here there is no lock.
-// Two threads may both make the value; the first that is ready wins, and the other one's is dropped (a
-// reference of it stays). scripts/check_statics.py refuses Python code in initializers.
+// The initializer of a function's `static` runs under a lock of C++. Python code in it may release the GIL to
+// a thread that then waits for that lock while it holds the GIL, so both wait for ever. Here there is no
+// lock. Two threads may both make the value; the first that is ready wins, and the other's is dropped (one
+// reference to it stays). scripts/check_statics.py refuses Python code in initializers.
 //
 // Ownership: holds what it was given for good. Threads: the GIL is needed. Invalidation: none. Example:
 //   static constinit Lazy<PyObject*> module;

@@ -19,9 +19,9 @@ namespace {
 // Offsets in bytes; -1: not found.
 struct Layout {
   Py_ssize_t cache = -1;   // wrapper: its dict
-  Py_ssize_t mark = -1;    // wrapper: what stands in a key before the keywords
+  Py_ssize_t mark = -1;    // wrapper: what separates keywords from other arguments in a key
   Py_ssize_t typed = -1;   // wrapper: an int, 1 if the types of arguments belong to the key
-  Py_ssize_t result = -1;  // link: what the call gave
+  Py_ssize_t result = -1;  // link: the result of the call
   PyTypeObject* link = nullptr;
   PyObject* field = nullptr;
 };
@@ -33,7 +33,7 @@ T read(PyObject* object, Py_ssize_t offset) {
   return value;
 }
 
-// Where an object keeps a pointer; -1: nowhere, or at two places.
+// The offset at which an object has a pointer; -1: it is not there, or it is there twice.
 Py_ssize_t offsetOf(PyObject* object, PyObject* pointer) {
   Py_ssize_t found = -1;
   for (auto at = static_cast<Py_ssize_t>(sizeof(PyObject)); at < Py_TYPE(object)->tp_basicsize;
@@ -45,7 +45,7 @@ Py_ssize_t offsetOf(PyObject* object, PyObject* pointer) {
   return found;
 }
 
-// What an object tells the collector of cycles that it holds.
+// The objects that an object holds, as the garbage collector sees them.
 std::vector<PyObject*> heldBy(PyObject* object) {
   std::vector<PyObject*> held;
   const auto visit = [](PyObject* part, void* all) {
@@ -66,7 +66,7 @@ Ref<> makeProbe(PyObject* maxsize, bool typed) {
                          : nullptr);
 }
 
-// The place of an int that is 0 in one wrapper and 1 in another; -1: there is none, or there are two.
+// The offset of an int that is 0 in one wrapper and 1 in the other; -1: there is none, or there are two.
 Py_ssize_t differingFlag(PyObject* zero, PyObject* one) {
   Py_ssize_t found = -1;
   for (auto at = static_cast<Py_ssize_t>(sizeof(PyObject)); at < Py_TYPE(zero)->tp_basicsize;

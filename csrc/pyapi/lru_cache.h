@@ -1,9 +1,9 @@
-// What a functools.lru_cache() wrapper of C code has kept.
+// Reads the cache of a functools.lru_cache() wrapper in C.
 //
-// A hit runs no Python code and gives the object that the wrapper's dict holds under a key made of the
-// arguments. So a hit can be read like an entry of any dict: of an unbounded cache the entry is the result,
-// of a bounded one a link with the result in a field. Where these things lie in the objects is private to
-// CPython: it is measured once, on wrappers made for that, and where it is not found all answers are null.
+// A hit runs no Python code: it returns the object that the wrapper's dict has under a key made of the
+// arguments. So a hit can be read like an entry of any dict. In an unbounded cache the entry is the result;
+// in a bounded one it is a link with the result in a field. The layout of these objects is private to
+// CPython. It is measured once, on wrappers made for this. If the measuring fails, all answers are null.
 //
 // Everything is borrowed unless it is a Ref; descriptors are kept for good. Threads: the GIL is needed. No
 // function leaves an exception pending or runs code of the program's. Example:
@@ -25,9 +25,9 @@ PyObject* cacheOf(PyObject* wrapper);
 // null). Null: hashing it could run Python code.
 Ref<> cacheKey(PyObject* wrapper, std::span<PyObject* const> values, PyObject* names);
 
-// Is the entry of a cache a link of a bounded one?
+// True if the entry is a link of a bounded cache.
 bool isCacheLink(PyObject* entry);
-// The member descriptor that reads the result of such a link; null where the layout is not known.
+// The member descriptor that reads the result of a link; null if the layout is not known.
 PyObject* linkResultField();
 
 // The result in an entry of a cache.

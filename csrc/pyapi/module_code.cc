@@ -28,7 +28,7 @@ class Collector {
     while (!waiting_.empty()) {
       PyObject* object = waiting_.back();
       waiting_.pop_back();
-      look(object);
+      collectFrom(object);
     }
     return std::move(codes_);
   }
@@ -38,7 +38,7 @@ class Collector {
     if (object != nullptr && seen_.insert(object).second) waiting_.push_back(object);
   }
 
-  // Tables of functions.
+  // For tables of functions.
   void visitItems(PyObject* container) {
     if (PyDict_CheckExact(container) && container != globals_) {
       PyObject *key, *value;
@@ -50,8 +50,8 @@ class Collector {
     }
   }
 
-  void look(PyObject* object) {
-    if (PyFunction_Check(object)) return lookAtFunction(reinterpret_cast<PyFunctionObject*>(object));
+  void collectFrom(PyObject* object) {
+    if (PyFunction_Check(object)) return collectFromFunction(reinterpret_cast<PyFunctionObject*>(object));
     if (PyMethod_Check(object)) return visit(PyMethod_GET_FUNCTION(object));
     if (PyType_Check(object)) {
       PyObject *key, *value;
@@ -69,14 +69,14 @@ class Collector {
     if (isA(object, Known::kLruCacheWrapper)) visitPart(object, "__wrapped__");
   }
 
-  // These attributes give what the object holds, so the borrowed reference lasts.
+  // The object holds the value of such an attribute, so the borrowed reference stays valid.
   void visitPart(PyObject* object, const char* name) {
     const Ref<> part = steal(PyObject_GetAttrString(object, name));
     PyErr_Clear();
     visit(part.get());
   }
 
-  void lookAtFunction(PyFunctionObject* function) {
+  void collectFromFunction(PyFunctionObject* function) {
     if (function->func_globals == globals_) add(function->func_code);
     static PyObject* wrapped = PyUnicode_InternFromString("__wrapped__");
     if (function->func_dict != nullptr) visit(PyDict_GetItemWithError(function->func_dict, wrapped));
@@ -108,9 +108,9 @@ std::string textOf(PyObject* object) {
   return text != nullptr ? text : "";
 }
 
-// Does a module of a class of its own, which has taken the place of the one with these globals, hold that
-// one, or run their code (also by a base class)?
-bool standsFor(PyObject* module, PyObject* globals) {
+// True if a module of a subclass has taken the place of the module with these globals. It holds the old
+// module, or its class, or a base, has functions with these globals.
+bool replacesModule(PyObject* module, PyObject* globals) {
   if (Py_TYPE(module) == &PyModule_Type) return false;
   PyObject *key, *value;
   Py_ssize_t at = 0;
@@ -128,7 +128,7 @@ bool standsFor(PyObject* module, PyObject* globals) {
   return false;
 }
 
-// Are these the globals of a module that has been imported?
+// True if these are the globals of a module that has been imported.
 bool areImported(PyObject* globals) {
   PyObject* name = PyDict_GetItemString(globals, "__name__");
   PyObject* module = name != nullptr && PyUnicode_Check(name)
@@ -136,7 +136,7 @@ bool areImported(PyObject* globals) {
                          : nullptr;
   PyErr_Clear();
   return module != nullptr && PyModule_Check(module) &&
-         (PyModule_GetDict(module) == globals || standsFor(module, globals));
+         (PyModule_GetDict(module) == globals || replacesModule(module, globals));
 }
 
 Ref<> specPart(PyObject* globals, const char* name) {
@@ -172,9 +172,9 @@ bool areOfPackage(PyObject* globals, std::string_view package) {
 
 namespace {
 
-// The same, for globals that are asked for again and again: those that another loader has made stay so until
-// something is set in them. No two states of any dicts have the same version, so an address may be used
-// twice.
+// The same as isLoadedBy(), for globals that are asked for again and again. Globals that another loader has
+// made stay so until something is set in them, which changes the version of the dict. No two dicts ever have
+// the same version, so an address may be reused.
 bool mayBeLoadedBy(PyObject* globals, PyObject* package) {
   constexpr size_t kMost = 4096;
   static auto* others = new std::unordered_map<PyObject*, uint64_t>();
@@ -195,7 +195,7 @@ bool isTorchModule(PyObject* globals) {
 }
 
 bool isTorchCode(const PyCodeObject* code, PyObject* globals) {
-  // Modules of torch's, and their code: never freed, so that no other dict can take such an address.
+  // torch's modules and their code. They are never freed, so that no other dict can have such an address.
   static auto* modules = new std::unordered_map<PyObject*, std::unordered_set<const PyCodeObject*>>();
   auto it = modules->find(globals);
   if (it == modules->end()) {

@@ -1,7 +1,7 @@
-// Where functions and classes keep what they are called.
+// The fields in which functions and classes keep their names.
 //
-// Their `__name__` and `__qualname__` are set without a new version of a class and without a word in any
-// dict. The field itself can be read and compared, as a slot of an object is.
+// Setting `__name__` or `__qualname__` changes neither a class's version nor a dict. So guards read and
+// compare the field itself, like a slot of an object.
 //
 // Threads: the GIL is needed. Example: readDescriptor(nameField(f, "__name__"), f) is f.__name__.
 #pragma once
@@ -13,11 +13,12 @@
 
 namespace kintsugi::pyapi {
 
-// A member descriptor, borrowed and kept for good, for `__name__` or `__qualname__` of a Python function or
-// of a class that can be renamed; null: the object is neither, or the attribute is another.
+// A member descriptor for `__name__` or `__qualname__` of a Python function, or of a class that can be
+// renamed; borrowed, never freed. Null: the object is neither, or it is another attribute.
 PyObject* nameField(PyObject* object, std::string_view attribute);
 
-// All of these descriptors, borrowed, with texts that distinguish them. A null one: an exception is pending.
+// All of these descriptors, borrowed, each with a text that identifies it. If one is null, an exception is
+// pending.
 struct NamedField {
   const char* text;
   PyObject* descriptor;

@@ -16,7 +16,7 @@
 
 namespace kintsugi::pyapi {
 
-// May an int be a value of a trace?
+// True if an int may be a value of a trace.
 inline bool fitsInt64(PyObject* object) {
   int overflow = 0;
   PyLong_AsLongLongAndOverflow(object, &overflow);

@@ -12,7 +12,7 @@ namespace kintsugi::pyapi {
 
 namespace {
 
-// The head of Objects/odictobject.c's private struct. A test moves a key and checks that the state word
+// The head of the private struct in Objects/odictobject.c. A test moves a key and checks that `state` has
 // changed.
 struct OrderedDictHead {
   PyDictObject dict;
@@ -24,7 +24,7 @@ struct OrderedDictHead {
   size_t state;
 };
 
-// Nothing may start a collection (which runs finalizers) while guards hold borrowed pointers.
+// While guards hold borrowed pointers, no collection may start, because it runs finalizers.
 class PauseCollector {
  public:
   PauseCollector() : enabled_(PyGC_Disable() != 0) {}
@@ -64,7 +64,7 @@ PartialLayout findPartialLayout() {
     }
     layout.offsets[i] = reinterpret_cast<PyMemberDescrObject*>(member)->d_member->offset;
   }
-  layout.type = reinterpret_cast<PyTypeObject*>(type.release());  // immortal for us: one type a process
+  layout.type = reinterpret_cast<PyTypeObject*>(type.release());  // never freed: one type for each process
   return layout;
 }
 
@@ -83,8 +83,8 @@ bool ensureTypeVersion(PyTypeObject* type) {
   if (validTypeVersion(type) != 0) {
     return true;
   }
-  // A look-up assigns versions to the type and its bases. Any cacheable name will do; every type has this
-  // one.
+  // A look-up assigns versions to the type and its bases. Any name that can be cached will do, and every type
+  // has this one.
   Ref<> name = steal(PyUnicode_InternFromString("__class__"));
   if (name) {
     _PyType_Lookup(type, name.get());

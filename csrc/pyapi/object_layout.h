@@ -30,13 +30,12 @@ inline const Word* dictSizeWord(PyObject* dict) {
   return wordAt(&reinterpret_cast<PyDictObject*>(dict)->ma_used);
 }
 
-// Changes whenever the order of an OrderedDict changes (the dict version does not). Null: an ordinary dict,
+// Changes whenever the order of an OrderedDict changes (the dict's version does not). Null: an ordinary dict,
 // whose order is that of its entries.
 const Word* dictOrderWord(PyObject* dict);
 
-// The version of everything that attribute look-up on the type sees; 0 after a change until the next look-up.
-// The four bytes after the tag are padding, which nobody writes.
-// 0: the type has changed, and nothing has been looked up in it since.
+// The version of everything that attribute look-up on the type sees. 0: the type has changed, and nothing has
+// been looked up in it since. The four bytes after the tag are padding, which nobody writes.
 inline uint32_t typeVersion(PyTypeObject* type) { return type->tp_version_tag; }
 inline const Word* typeVersionWord(PyTypeObject* type) { return wordAt(&type->tp_version_tag); }
 // Gives the type a version if it has none. False: it can't have one.
@@ -45,17 +44,18 @@ bool ensureTypeVersion(PyTypeObject* type);
 // round.
 bool hasFixedInstances(PyTypeObject* type);
 
-// The place of the pointer to the instance dict; null when instances have none. Does not make the dict: while
-// attributes are kept inline, there may be something else that is not zero.
+// The place of the pointer to the instance dict; null if instances have none. Does not make the dict. While
+// attributes are stored inline, the place may hold another nonzero word.
 PyObject** instanceDictSlot(PyObject* object);
-// The same, where attributes that are kept inline have become a dict first.
+// The same, but first moves inline attributes into a dict.
 inline PyObject** materializedDictSlot(PyObject* object) { return _PyObject_GetDictPtr(object); }
-// The instance (or module, or type) dict itself, made where attributes are kept inline so far. Null: none.
+// The dict of an instance, module or type. If attributes are stored inline, makes the dict. Null: there is
+// none.
 PyObject* instanceDict(PyObject* object);
-// Does the object have attributes of its own?
+// True if the object has attributes of its own.
 bool hasInstanceAttributes(PyObject* object);
 
-// Where a part of a function, method, cell or sequence is kept.
+// The place where a part of a function, method, cell or sequence is stored.
 inline const Word* closureWord(PyObject* function) {
   return wordAt(&reinterpret_cast<PyFunctionObject*>(function)->func_closure);
 }
@@ -84,7 +84,7 @@ inline const Word* cellWord(PyObject* cell) { return wordAt(&reinterpret_cast<Py
 inline const Word* tupleItemWord(PyObject* tuple, int64_t index) {
   return wordAt(&reinterpret_cast<PyTupleObject*>(tuple)->ob_item[index]);
 }
-// Of the free variable in the closure's tuple.
+// The place of the free variable in the closure's tuple.
 inline const Word* closureItemWord(PyObject* function, int64_t index) {
   return tupleItemWord(reinterpret_cast<PyFunctionObject*>(function)->func_closure, index);
 }
@@ -100,12 +100,12 @@ inline const Word* sizeWord(PyObject* sequence) {
   return wordAt(&reinterpret_cast<PyVarObject*>(sequence)->ob_size);
 }
 
-// A member descriptor whose slot holds an object (and not a C number or string).
+// True for a member descriptor whose slot holds an object (not a C number or string).
 bool isObjectMember(PyObject* descriptor);
-// A slot (`__slots__` or T_OBJECT member) of the object: where its pointer is. Null: `descriptor` is no such
-// member or does not apply to the object. `noneIfNull`: an empty slot reads as None.
+// The place of a slot's pointer in the object (`__slots__` or a T_OBJECT member). Null: `descriptor` is no
+// such member, or not of this object's class. `noneIfNull`: an empty slot reads as None.
 PyObject** memberSlot(PyObject* descriptor, PyObject* object, bool* noneIfNull);
-// Any member or getset descriptor that has no side effects, applied; a new reference, null when it fails.
+// Applies a member or getset descriptor that has no side effects. A new reference; null if it fails.
 Ref<> readDescriptor(PyObject* descriptor, PyObject* object);
 
 // The i-th field of a functools.partial (0 func, 1 args, 2 keywords); null: the object is none.

@@ -1,11 +1,13 @@
 // The instructions of code objects, in one form for all versions of CPython.
 //
-// `op::LOAD_FAST` is an instruction of instructions.def, which is what the interpreter and the recorder know.
-// `raw::LOAD_FAST` is an opcode as the CPython that the build is for numbers it (pyapi/v311/opcodes.def and
-// its like); only this layer reads those. decode() makes the one of the other. Code is read in its
-// de-specialized form (PyCode_GetCode()). <opcode.h>, whose macros have the same names, must not be included.
-// Owns nothing; no GIL is needed. Example: const Decoded in = decode(bytes, unit); if (in.op == op::FOR_ITER)
-// ... in.target ... unit = in.next;
+// `op::LOAD_FAST` is an instruction of instructions.def; the interpreter and the recorder only know these.
+// `raw::LOAD_FAST` is an opcode with the number that the CPython of this build gives it
+// (pyapi/v311/opcodes.def and the like); only this layer uses those. decode() turns raw opcodes into
+// instructions. Code is read in its de-specialized form (PyCode_GetCode()). <opcode.h>, whose macros have the
+// same names, must not be included. Owns nothing; no GIL is needed. Example:
+//  const Decoded in = decode(bytes, unit);
+//  if (in.op == op::FOR_ITER) ... in.target ...
+//  unit = in.next;
 #pragma once
 
 #include <cstdint>
@@ -17,7 +19,7 @@ namespace kintsugi::pyapi {
 namespace op {
 
 enum Instruction : uint8_t {
-  UNKNOWN,  // nothing that compilers write
+  UNKNOWN,  // no compiler emits it
 #define KINTSUGI_INSTRUCTION(name) name,
 #include "pyapi/instructions.def"
   kCount,
@@ -58,23 +60,23 @@ struct OpcodeInfo {
   const char* name = nullptr;  // null: the version has no such opcode
   uint8_t caches = 0;          // inline cache units that follow the instruction
   ArgumentKind argument = ArgumentKind::kNone;
-  uint8_t base = 0;                   // what it is a specialized form of; itself, if it is none
-  uint8_t instruction = op::UNKNOWN;  // of the same name, or the one that the version names
+  uint8_t base = 0;                   // the opcode that it specializes; itself, if it is no specialized form
+  uint8_t instruction = op::UNKNOWN;  // the instruction of the same name, or the one that the version names
 };
 const OpcodeInfo& opcodeInfo(uint8_t rawOpcode);
-// Of an op::Instruction.
+// The name of an op::Instruction.
 const char* instructionName(uint8_t instruction);
 
 // What an opcode with its argument means.
 struct Meaning {
   uint8_t op = op::UNKNOWN;
   uint32_t arg = 0;
-  int32_t skips = 0;  // a jump goes so many units farther
+  int32_t skips = 0;  // a jump goes this many units farther
 };
-// The version's own (its meaning.cc).
+// The version's own function (in its meaning.cc).
 Meaning meaningOf(uint8_t rawOpcode, uint32_t arg);
 
-// One instruction as it stands in code.
+// A decoded instruction.
 struct Decoded {
   uint8_t op = op::UNKNOWN;
   uint32_t arg = 0;
@@ -82,7 +84,7 @@ struct Decoded {
   int32_t next = 0;     // the code unit after its inline caches
   int32_t target = -1;  // where it may jump; -1: it does not
 };
-// The instruction that begins at code unit `unit`; `bytes` is what PyCode_GetCode() gives.
+// Decodes the instruction that begins at code unit `unit`; `bytes` is the result of PyCode_GetCode().
 Decoded decode(const uint8_t* bytes, int32_t unit);
 // The instruction of code that ends right before code unit `next`; UNKNOWN when there is no memory.
 Decoded decodeBefore(PyCodeObject* code, int32_t next);

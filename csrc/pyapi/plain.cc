@@ -12,19 +12,20 @@ namespace kintsugi::pyapi {
 
 namespace {
 
-// torch.device has value semantics. Its type is static: nobody can subclass or patch it.
+// torch.device is compared by value. Its type is static: nobody can subclass or patch it.
 bool isTorchDevice(PyTypeObject* type) { return isKnown(type, Known::kTorchDevice); }
 
-// Names of torch's, one object each, compared and hashed by identity. Their types are static.
+// Named constants of torch, such as dtypes. Each is one object, compared and hashed by identity. Their types
+// are static.
 bool isTorchName(PyTypeObject* type) {
   return isKnown(type, Known::kTorchDtype) || isKnown(type, Known::kTorchLayout) ||
          isKnown(type, Known::kTorchMemoryFormat);
 }
 
-// Tuples of values: the built-in and torch's static subclass for shapes.
+// Tuples that are compared by value: the built-in type, and torch's static subclass for shapes.
 bool isValueTuple(PyObject* object) { return PyTuple_CheckExact(object) || isA(object, Known::kTorchSize); }
 
-// numpy's numbers: immutable, of static types, the number right after the head.
+// numpy's numbers: immutable, with static types. The number comes right after the object's head.
 struct NumberRow {
   Known type;
   size_t bytes;
@@ -66,7 +67,7 @@ bool stringsEqual(PyObject* a, PyObject* b) {
 // `==` for two plain constants, across types (1 == True == 1.0), as dict look-up asks it.
 bool plainRichEquals(PyObject* a, PyObject* b) {
   if (PyUnicode_CheckExact(a) != PyUnicode_CheckExact(b)) {
-    return false;  // asking would warn under `python -b`, which runs Python code
+    return false;  // comparing would warn under `python -b`, which runs Python code
   }
   const int equal = PyObject_RichCompareBool(a, b, Py_EQ);
   if (equal < 0) {
@@ -103,7 +104,7 @@ Lookup sameKey(PyObject* entry, PyObject* key) {
   return known ? Lookup::kMissing : Lookup::kUnknown;
 }
 
-// Of two tuples, in the order in which tuples compare them.
+// Compares two tuples item by item, in the order of tuple's own comparison.
 Lookup sameItems(PyObject* entry, PyObject* key) {
   if (Py_SIZE(entry) != Py_SIZE(key)) {
     return Lookup::kMissing;
@@ -117,7 +118,7 @@ Lookup sameItems(PyObject* entry, PyObject* key) {
   return Lookup::kFound;
 }
 
-// Does hashing it run no Python code?
+// True if hashing the key runs no Python code.
 bool isHashedInC(PyObject* key) {
   const hashfunc hash = Py_TYPE(key)->tp_hash;
   if (isPlain(key) || hash == PyUnicode_Type.tp_hash || hash == PyBaseObject_Type.tp_hash ||
@@ -167,7 +168,7 @@ Entry entryAt(const PyDictObject* dict, Py_ssize_t ix) {
           value};
 }
 
-// The member's name, which is what `Enum.__hash__` hashes; null: the object is hashed in another way.
+// The member's name, which is what Enum.__hash__ hashes. Null: the object is hashed in another way.
 PyObject* enumName(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   PyObject* names[] = {PyUnicode_InternFromString("__hash__"), PyUnicode_InternFromString("_name_")};
@@ -184,7 +185,7 @@ PyObject* enumName(PyObject* object) {
   return result != nullptr && PyUnicode_CheckExact(result) ? result : nullptr;
 }
 
-// In the dict's own order of entries; an OrderedDict keeps another order beside it.
+// Compares the keys in the order of the OrderedDict, which it keeps in a list beside the dict's entries.
 bool orderedKeysAre(PyObject* odict, PyObject* tuple) {
   struct Node {
     PyObject* key;
@@ -336,7 +337,8 @@ bool plainSetsEqual(PyObject* a, PyObject* b) {
   if (PySet_GET_SIZE(a) != PySet_GET_SIZE(b)) {
     return false;
   }
-  // Same size and every element of `a` in `b`: equal. Sets that are guarded are small, so no hashing here.
+  // The sets have the same size, so they are equal if each element of `a` is in `b`. Guarded sets are small,
+  // so nothing is hashed here.
   PyObject* x = nullptr;
   Py_hash_t hashX = 0;
   for (Py_ssize_t i = 0; _PySet_NextEntry(a, &i, &x, &hashX) != 0;) {

@@ -18,8 +18,8 @@ bool isPlain(PyObject* object);
 // A dtype, device, layout or memory format of torch's: immutable, of a static type.
 bool isTorchConstant(PyObject* object);
 
-// A plain constant that programs make again where they need it, an equal object each time: a torch.device, a
-// torch.Size, tuples of these. A guard on such an object compares its value.
+// True for a plain constant that programs make anew where they need it: a torch.device, a torch.Size, tuples
+// of these. A guard on such an object compares its value.
 bool isMadeAnew(PyObject* object);
 
 // A number of one of numpy's scalar types: not plain (it has methods of its own), but immutable.
@@ -42,15 +42,15 @@ enum class Lookup : unsigned char {
 // The raw entry of a dict (or dict subclass), as dict.__getitem__ finds it.
 Lookup lookUp(PyObject* dict, PyObject* key, Py_hash_t hash, PyObject** value);
 
-// Does the dict have exactly the keys of the tuple, in the order in which it is iterated?
+// True if the dict has exactly the keys of the tuple, in its order of iteration.
 bool keysAre(PyObject* dict, PyObject* tuple);
 
-// Are all items of the list, or tuple, plain constants? The second gives a function of C code that says so;
-// borrowed.
+// True if all items of the list or tuple are plain constants. holdsPlainFunction() is a C function that
+// returns this; borrowed.
 bool holdsPlain(PyObject* sequence);
 PyObject* holdsPlainFunction();
 
-// Do both sets hold the same plain constants?
+// True if both sets have the same plain constants.
 bool plainSetsEqual(PyObject* a, PyObject* b);
 
 }  // namespace kintsugi::pyapi

@@ -37,7 +37,7 @@ Frame* ShownFrames::push(PyFunctionObject* function, PyCodeObject* code, int32_t
   return frame;
 }
 
-// CPython reads the cells of free variables without asking whether they are there.
+// CPython reads cells of free variables without checking that they exist.
 void ShownFrames::fillFreeVariables() {
   Frame* frame = frames_.back();
   const PyCodeObject* code = codeOf(frame);

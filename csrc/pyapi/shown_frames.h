@@ -1,10 +1,10 @@
-// Frames that are put on a thread's chain to be seen, and are never evaluated: warnings, logging, inspect and
-// sys._getframe() find them there.
+// Frames that are put on a thread's chain for others to see, and that are never evaluated. warnings, logging,
+// inspect and sys._getframe() find them there.
 //
-// Ownership: a frame borrows its function and code, and owns its variables; a frame object that somebody made
-// of it and kept gets references and a copy of its own when the frame goes. They count towards the recursion
-// limit. Threads: GIL; lives on the stack of the thread that it is for. Invalidation: the frames are gone
-// with it. Example:
+// Ownership: a frame borrows its function and code, and owns its variables. If somebody keeps its frame
+// object, the object gets a copy of the frame, with references, when the frame is removed. The frames count
+// towards the recursion limit. Threads: GIL; lives on the C stack of the thread whose frames it adds.
+// Invalidation: its destructor removes the frames. Example:
 //   ShownFrames frames; frames.allocate(ShownFrames::sizeOf(code), 1); frames.push(function, code, unit);
 #pragma once
 
@@ -22,13 +22,13 @@ class ShownFrames {
   ShownFrames(const ShownFrames&) = delete;
   ShownFrames& operator=(const ShownFrames&) = delete;
 
-  // The memory that a frame of this code takes.
+  // The size of a frame of this code.
   static size_t sizeOf(const PyCodeObject* code);
-  // Once, before the first push(): for the sum of the sizes, and for so many frames.
+  // Call once, before the first push(), with the sum of the sizes and the number of frames.
   void allocate(size_t size, int count);
   // Puts a frame without variables on top; `unit`: the instruction that it is at.
   Frame* push(PyFunctionObject* function, PyCodeObject* code, int32_t unit);
-  // Gives the top frame's free variables that have no cell yet those of its function.
+  // Free variables of the top frame that have no cell yet get the cells of its function.
   void fillFreeVariables();
 
  private:

@@ -8,8 +8,7 @@ namespace kintsugi::pyapi {
 
 namespace {
 
-// Room for the C code that runs above the last interpreted frame: regular expressions, repr(), torch's
-// kernels.
+// Room for C code above the last interpreted frame: regular expressions, repr(), torch's kernels.
 constexpr uintptr_t kReserve = 256 * 1024;
 
 thread_local uintptr_t stackMiddle = 1;

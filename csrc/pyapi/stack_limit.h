@@ -24,7 +24,7 @@ inline bool checkStackLimit() {
   return (stackLimit != 0 && here > stackLimit) || !stackLimitReached(here);
 }
 
-// Less than half of the C stack is left: what takes more of it than CPython does had better end.
+// True if less than half of the C stack is left. Code that needs more of it than CPython should end then.
 bool stackIsScarce();
 
 }  // namespace kintsugi::pyapi

@@ -6,7 +6,7 @@
 namespace kintsugi::pyapi {
 
 const char* utf8(PyObject* text) {
-  // Few names are like that, and each is kept once.
+  // For names with lone surrogates. There are few of them, and each is stored once.
   static auto* escaped = new std::unordered_set<std::string>();
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);

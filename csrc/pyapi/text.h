@@ -1,5 +1,5 @@
-// Texts of the program for messages and records. Names of files need not be UTF-8: Python keeps the bytes
-// that are none as lone surrogates, which can't be encoded.
+// Strings of the program for messages and records. Names of files need not be UTF-8: Python represents
+// invalid bytes by lone surrogates, which can't be encoded.
 //
 // Threads: the GIL is needed. Never fails, and leaves a pending exception as it is.
 #pragma once
@@ -8,7 +8,8 @@
 
 namespace kintsugi::pyapi {
 
-// As UTF-8; what can't be encoded stands as "\udce9". Lives as long as `text`, or as the process.
+// As UTF-8; what can't be encoded appears as "\udce9". Valid as long as `text`, or for the life of the
+// process.
 const char* utf8(PyObject* text);
 
 }  // namespace kintsugi::pyapi

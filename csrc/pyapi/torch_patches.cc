@@ -16,7 +16,7 @@ namespace kintsugi::pyapi {
 
 namespace {
 
-// As text: what a module has taken from C code may have other objects as names.
+// Names as text, since a module may hold objects from C code under names that are not interned strings.
 using Names = std::unordered_set<std::string>;
 
 std::string textOf(PyObject* name) {
@@ -30,14 +30,14 @@ struct Entry {
   PyObject* value;  // null: there was none
 };
 
-// A namespace, and what torch has put there.
+// A namespace, and the objects that torch has put there.
 struct Space {
   PyObject* dict;
   bool isTensor = false;
   std::vector<Entry> entries;
 };
 
-// Side by side: all of them are compared in each call.
+// One behind the other in memory, because each call compares all of them.
 struct Version {
   PyObject* dict;
   uint64_t seen;
@@ -46,15 +46,15 @@ struct Version {
 struct Replaced {
   PyObject* dict;
   PyObject* name;
-  Ref<> value;  // null: it is gone
+  Ref<> value;  // null: it was deleted
   bool operator==(const Replaced& other) const {
     return dict == other.dict && name == other.name && value.get() == other.value.get();
   }
 };
 
 constexpr Known kModules[] = {Known::kNnFunctional, Known::kTorchFunctional, Known::kJitInternal};
-constexpr Known kOfC[] = {Known::kTorchNn,      Known::kTorchFft,    Known::kTorchLinalg,
-                          Known::kTorchSpecial, Known::kTorchNested, Known::kTorchSparse};
+constexpr Known kModulesInC[] = {Known::kTorchNn,      Known::kTorchFft,    Known::kTorchLinalg,
+                                 Known::kTorchSpecial, Known::kTorchNested, Known::kTorchSparse};
 
 void addNames(PyObject* code, Names& names) {
   auto* c = reinterpret_cast<PyCodeObject*>(code);
@@ -89,7 +89,7 @@ class Watch {
         if (names.contains(textOf(name))) add(value);
       }
     }
-    for (const Known module : kOfC) {
+    for (const Known module : kModulesInC) {
       if (known(module) != nullptr) dicts.push_back(PyModule_GetDict(known(module)));
     }
     for (PyObject* dict : dicts) addModule(dict, names);
@@ -108,7 +108,7 @@ class Watch {
   bool isMethod(PyObject* descriptor) const { return methods_.contains(descriptor); }
 
  private:
-  // That the functions of these modules read.
+  // The names that functions of these modules read.
   static Names namesIn(const std::vector<PyObject*>& dicts) {
     Names names;
     for (PyObject* dict : dicts) {
@@ -121,7 +121,7 @@ class Watch {
     return names;
   }
 
-  // These names, also where nobody has them yet.
+  // Watches these names in a module, even those that do not exist there yet.
   void addModule(PyObject* dict, const Names& names) {
     Space space{Py_NewRef(dict)};
     versions_.push_back({dict, dictVersion(dict)});
@@ -143,7 +143,8 @@ class Watch {
     spaces_.push_back(std::move(space));
   }
 
-  // Has somebody been here before? (What torch.jit takes from the standard library is not torch's.)
+  // True if one of the names already had a function that is not torch's when we started. (What torch.jit
+  // takes from the standard library does not count.)
   bool hasForeign(const Names& names) const {
     return std::ranges::any_of(spaces_, [&](const Space& space) {
       if (space.dict == PyModule_GetDict(known(Known::kJitInternal))) return false;
@@ -156,8 +157,8 @@ class Watch {
     });
   }
 
-  // Methods of the class that torch.Tensor extends can't be replaced, but one of the same name goes before
-  // them.
+  // Methods of torch.Tensor's base class can't be replaced. But torch.Tensor may get a method of the same
+  // name, which overrides the base's.
   static void addOverriding(const Space& space, std::vector<Replaced>& found) {
     PyObject *name, *value;
     for (Py_ssize_t at = 0; PyDict_Next(space.dict, &at, &name, &value);) {
@@ -182,7 +183,7 @@ class Watch {
       if (space.isTensor) addOverriding(space, found);
     }
     if (found == replaced_) return;
-    std::swap(replaced_, found);  // what had been there goes when this is done
+    std::swap(replaced_, found);  // the old values are dropped at the end of this function
     patches_.epoch = replaced_.empty() ? clean_ : ++last_;
     patches_.operators = std::ranges::any_of(replaced_, [&](const Replaced& one) {
       return one.dict == spaces_.back().dict && spaces_.back().isTensor && isSpecial(one.name);
@@ -190,8 +191,8 @@ class Watch {
   }
 
   std::vector<Space> spaces_;
-  std::vector<Version> versions_;   // of their dicts
-  std::vector<Replaced> replaced_;  // now
+  std::vector<Version> versions_;   // of the dicts of spaces_
+  std::vector<Replaced> replaced_;  // what differs now
   std::unordered_set<PyObject*> methods_;
   TorchPatches patches_;
   uint64_t clean_ = 0;

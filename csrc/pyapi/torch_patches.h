@@ -1,16 +1,16 @@
-// Does everybody in torch's namespaces stand where torch has put them? `torch.relu = f`,
+// Detects objects in torch's namespaces that somebody has replaced: `torch.relu = f`,
 // mock.patch("torch.Tensor.cos").
 //
-// The recorder does not look into the functions of torch.nn.functional and the operators of tensors: it knows
-// what they do. It does so only while nobody has replaced what they use: the names that these functions read
-// in the modules that they see, and the attributes of torch.Tensor. A number stands for who has replaced
-// what; traces are guarded by it. The versions of some dicts are compared, and their contents where one has
-// changed.
+// The recorder does not look into functions of torch.nn.functional and operators of tensors, because it knows
+// what they do. That holds only while nobody has replaced what they use: the names that these functions read
+// in their modules, and the attributes of torch.Tensor. A number, the epoch, stands for what is replaced at
+// the moment, and traces are guarded by it. It is found by comparing the versions of some dicts, and their
+// contents if a version has changed.
 //
-// Example: mock.patch("torch.relu") around a call: the epoch is another one than that of the trace, after it
-// the same.
+// Example: during mock.patch("torch.relu") the epoch differs from the trace's; afterwards it is the same
+// again.
 //
-// Ownership: namespaces, what torch has put there and what stands there now are kept. Threads: the GIL is
+// Ownership: holds the namespaces, what torch has put there, and what is there now. Threads: the GIL is
 // needed. No pending exception is lost, and none is left. Invalidation: none.
 #pragma once
 
@@ -22,11 +22,11 @@ namespace kintsugi::pyapi {
 
 struct TorchPatches {
   uint64_t epoch = 0;      // 0: nothing has been replaced
-  bool operators = false;  // special methods of tensors are among what has been
+  bool operators = false;  // special methods of tensors have been replaced
 };
 const TorchPatches& torchPatches();
 
-// Is it a method of tensors that torch has put there?
+// True for a method of tensors that torch itself has put there.
 bool isTorchMethod(PyObject* descriptor);
 
 }  // namespace kintsugi::pyapi

@@ -10,9 +10,9 @@ namespace kintsugi::pyapi {
 
 namespace {
 
-// The order of the keys is left out: a type's version stands for what look-up finds, which knows no order.
-// Whoever goes over a class's dict (vars(), a metaclass's registry) reads a dict, and has guards of its own
-// on that.
+// Compares without the order of the keys: a type's version stands for what look-up finds, and look-up does
+// not depend on the order. Code that walks a class's dict (vars(), a metaclass's registry) reads a dict,
+// which has guards of its own.
 bool sameContents(PyObject* a, PyObject* b) {
   if (PyDict_GET_SIZE(a) != PyDict_GET_SIZE(b)) return false;
   PyObject *key, *value;

@@ -1,8 +1,8 @@
-// What the project asks of classes: their names, their order of look-up, and what their slots in C do.
+// Facts about classes: names, order of look-up, and what their C slots do.
 //
-// A slot is asked about as a question (`hasDescriptorSet(object)`), so that no other layer names a field of
-// PyTypeObject. Ownership: results are borrowed from the class. Threads: the GIL is needed. Invalidation:
-// a change of the class or of its bases; see typeVersion() in object_layout.h.
+// Slots are asked about by questions (`hasDescriptorSet(object)`), so that no other layer names a field of
+// PyTypeObject. Ownership: results are borrowed from the class. Threads: the GIL is needed. Invalidation: a
+// change of the class or of its bases; see typeVersion() in object_layout.h.
 // Example: if (PyObject* found = lookUpInType(Py_TYPE(object), name); found && hasDescriptorSet(found)) ...
 #pragma once
 
@@ -16,19 +16,19 @@ namespace kintsugi::pyapi {
 
 inline const char* typeName(const PyTypeObject* type) { return type->tp_name; }
 inline const char* typeNameOf(PyObject* object) { return Py_TYPE(object)->tp_name; }
-// As a str, of a class in Python (isHeapType()).
+// The name of a class in Python (isHeapType()), as a str.
 inline PyObject* heapTypeName(PyObject* type) { return reinterpret_cast<PyHeapTypeObject*>(type)->ht_name; }
 inline PyObject* mroOf(const PyTypeObject* type) { return type->tp_mro; }      // a tuple
 inline PyObject* basesOf(const PyTypeObject* type) { return type->tp_bases; }  // a tuple
 inline PyTypeObject* baseOf(const PyTypeObject* type) { return type->tp_base; }
-// dictOf(type), of the version: the dict of the class itself, without what it inherits.
-// What the class or the first of its bases that has the name says it is; null: none does. Runs no code.
+// The value under the name in the class, or in the first of its bases that has it; null: none has. Runs no
+// code. (dictOf(type), in the version's objects.h, is the dict of the class alone.)
 inline PyObject* lookUpInType(PyTypeObject* type, PyObject* name) { return _PyType_Lookup(type, name); }
 
 // -- How instances are laid out
 
 inline bool isHeapType(const PyTypeObject* type) { return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0; }
-// Attributes of instances are kept inline, without a dict, until somebody asks for the dict.
+// Attributes of instances are stored inline, without a dict, until somebody asks for the dict.
 inline bool hasManagedDict(const PyTypeObject* type) {
   return (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) != 0;
 }
@@ -41,15 +41,15 @@ inline bool isWeaklyReferenceable(PyObject* object) { return Py_TYPE(object)->tp
 // `case int(x)`: the class pattern's only positional argument is the object itself.
 inline bool matchesSelf(const PyTypeObject* type) { return (type->tp_flags & _Py_TPFLAGS_MATCH_SELF) != 0; }
 
-// -- Descriptors: of the object that was found in a class
+// -- Descriptors: questions about an object that was found in a class
 
 inline bool hasDescriptorGet(PyObject* descriptor) { return Py_TYPE(descriptor)->tp_descr_get != nullptr; }
 inline bool hasDescriptorSet(PyObject* descriptor) { return Py_TYPE(descriptor)->tp_descr_set != nullptr; }
-// Calls `__get__`, which is there; a new reference, or null with an exception pending.
+// Calls `__get__`, which must exist. A new reference, or null with an exception pending.
 inline PyObject* bindDescriptor(PyObject* descriptor, PyObject* object, PyObject* owner) {
   return Py_TYPE(descriptor)->tp_descr_get(descriptor, object, owner);
 }
-// Reads and writes as C code of properties does, without a `__get__` or `__set__` in Python.
+// Reads and writes by the C code of properties, without a `__get__` or `__set__` in Python.
 inline bool bindsLikeProperty(PyObject* descriptor) {
   return Py_TYPE(descriptor)->tp_descr_get == PyProperty_Type.tp_descr_get &&
          Py_TYPE(descriptor)->tp_descr_set == PyProperty_Type.tp_descr_set;
@@ -63,14 +63,14 @@ inline bool getsAttributesPlainly(const PyTypeObject* type) {
 inline bool setsAttributesPlainly(const PyTypeObject* type) {
   return type->tp_setattro == PyObject_GenericSetAttr;
 }
-// The class is a metaclass that reads (sets) the attributes of classes as `type` does.
+// For a metaclass: it reads (sets) the attributes of classes as `type` does.
 inline bool getsAttributesLikeType(const PyTypeObject* meta) {
   return meta->tp_getattro == PyType_Type.tp_getattro;
 }
 inline bool setsAttributesLikeType(const PyTypeObject* meta) {
   return meta->tp_setattro == PyType_Type.tp_setattro;
 }
-// type.__setattr__: past a `__setattr__` of the metaclass. 0, or -1 with an exception.
+// type.__setattr__, which a `__setattr__` of the metaclass does not change. 0, or -1 with an exception.
 inline int setTypeAttribute(PyObject* type, PyObject* name, PyObject* value) {
   return PyType_Type.tp_setattro(type, name, value);
 }
@@ -94,7 +94,7 @@ inline newfunc newFunctionOf(const PyTypeObject* type) { return type->tp_new; }
 inline bool isIterable(PyObject* object) { return Py_TYPE(object)->tp_iter != nullptr; }
 inline bool isOwnIterator(PyObject* object) { return Py_TYPE(object)->tp_iter == PyObject_SelfIter; }
 inline bool hasNextItem(PyObject* object) { return Py_TYPE(object)->tp_iternext != nullptr; }
-// The next item of an iterator; null: the end, perhaps without StopIteration pending.
+// The next item of an iterator; null: the end, where StopIteration need not be pending.
 inline PyObject* nextItem(PyObject* iterator) { return Py_TYPE(iterator)->tp_iternext(iterator); }
 inline bool comparesByIdentity(PyObject* object) {
   return Py_TYPE(object)->tp_richcompare == PyBaseObject_Type.tp_richcompare;
@@ -105,7 +105,7 @@ inline bool hashesByIdentity(PyObject* object) {
 
 // -- Numbers and sequences in C
 
-// Neither `__bool__` nor `__len__`, in C or Python: every instance is true.
+// True if instances have neither `__bool__` nor `__len__`, in C or Python, so that every instance is true.
 inline bool isAlwaysTrue(const PyTypeObject* type) {
   return (type->tp_as_number == nullptr || type->tp_as_number->nb_bool == nullptr) &&
          (type->tp_as_mapping == nullptr || type->tp_as_mapping->mp_length == nullptr) &&
@@ -138,9 +138,9 @@ inline unaryfunc anextFunctionOf(const PyTypeObject* type) {
 
 // -- The end of an object, and what it holds
 
-// `__del__`, or what C code does instead of it.
+// True for `__del__`, and for C code in its place.
 inline bool hasFinalizer(const PyTypeObject* type) { return type->tp_finalize != nullptr; }
-// That, or the older form of it that C code may still have.
+// True for those, and for the older form of a C finalizer.
 inline bool hasAnyFinalizer(const PyTypeObject* type) {
   return type->tp_finalize != nullptr || type->tp_del != nullptr;
 }
@@ -159,7 +159,7 @@ inline void freeInstance(PyObject* self) {
   type->tp_free(self);
   Py_DECREF(type);
 }
-// CPython does not hand this flag down to classes in Python.
+// Sets a flag that CPython does not pass on to subclasses in Python.
 inline void enableVectorcall(PyTypeObject* type) { type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL; }
 
 }  // namespace kintsugi::pyapi

@@ -1,9 +1,10 @@
-// Which folder holds what differs between CPython's versions: the only place that asks for the version.
+// Tells which folder has what differs between CPython's versions. This is the only place that asks for the
+// version.
 //
 // A version is a folder of files with the same names and the same declarations: frame.h (frames and the
 // thread's chain of them), objects.h (instances, classes, ints), opcodes.def, meaning.cc, eval_breaker.cc and
-// intrinsics.cc. The build compiles the sources in the folder of the Python that it is for, and those of the
-// folders since*/ and until*/ that it belongs to.
+// intrinsics.cc. The build compiles the sources in the folder of its Python, and in those of the folders
+// since*/ and until*/ that apply to it.
 #pragma once
 
 #ifndef PY_SSIZE_T_CLEAN

@@ -14,7 +14,7 @@ namespace kintsugi::torchapi {
 
 namespace {
 
-// Collects warnings until the GIL can be taken. torch's own handler does so too, but can't be asked whether
+// Collects warnings until the GIL can be taken. torch has such a handler too, but it can't be asked whether
 // it has any.
 struct CollectingWarningHandler final : c10::WarningHandler {
   std::vector<c10::Warning> kept;
@@ -78,11 +78,11 @@ bool CallState::deliverWarnings() {
 struct AtenCall::Impl {
   struct Result {
     bool isList = false;
-    uint32_t count = 1;  // of a list
-    uint32_t first = 0;  // into `slots`
+    uint32_t count = 1;  // the number of results; more than one for a list
+    uint32_t first = 0;  // index of the first result in `slots`
   };
   struct Slot {
-    ir::ValueId value = ir::kNone;  // kNone: nobody uses it
+    ir::ValueId value = ir::kNone;  // kNone: the result is not used
     ValueKind kind = ValueKind::kEmpty;
   };
   const OpSchema* schema = nullptr;
@@ -118,7 +118,7 @@ std::unique_ptr<AtenCall> AtenCall::make(const ir::Trace& trace, uint32_t instru
     Impl::Result result;
     result.first = used;
     result.isList = results[k].cls == ArgClass::kTensorList;
-    // A list takes what the other results leave; no operator returns two lists of unknown length.
+    // A list takes the results that the others leave. No operator returns two lists of unknown length.
     result.count = result.isList ? ins.resultCount - used - static_cast<uint32_t>(results.size() - k - 1) : 1;
     used += result.count;
     impl->results.push_back(result);
@@ -231,7 +231,7 @@ AtenCall::Status AtenCall::run(Value* values, CallState& state) const {
   try {
     impl_->args.push(values, stack);
     impl_->schema->op.callBoxed(&stack);
-  } catch (const InternalError&) {  // of ours, not of the operator
+  } catch (const InternalError&) {  // an error of ours, not of the operator
     stack.clear();
     throw;
   } catch (...) {

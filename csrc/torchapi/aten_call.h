@@ -1,5 +1,5 @@
-// One `aten` instruction made executable: operator handle, constant arguments boxed once, the positions of
-// the others.
+// One `aten` instruction in executable form: the operator, its constant arguments (boxed once), and the
+// positions of the other arguments.
 //
 // Ownership: an AtenCall owns its boxed constants and borrows nothing. A CallState is the scratch of one
 // running trace. Threads/GIL: an AtenCall is constant and may run on many threads, each with its own
@@ -28,7 +28,7 @@ class CallState {
 
   // Turns the C++ exception of the failed call into a Python one, as torch's bindings do.
   void deliverError();
-  // Forgets it: somebody else will run into it again.
+  // Drops the error. The operation will be run again elsewhere, and raises again there.
   void dropError();
   // Issues the kept warnings as Python warnings. False: one of them became an exception, which is pending.
   bool deliverWarnings();

@@ -24,7 +24,7 @@ bool isListClass(ArgClass cls) {
   }
 }
 
-// A constant operand as the scalar that it is. None: it is no number.
+// A constant operand as a scalar. None: it is no number.
 c10::IValue numberOf(const ir::Trace& trace, const ir::Operand& operand) {
   switch (operand.kind) {
     case ir::OperandKind::kInt:
@@ -63,7 +63,7 @@ at::Tensor tensorOf(const Value& value) {
   return number.isNone() ? at::Tensor() : wrappedNumber(number.toScalar());
 }
 
-// A boxed list of the elements' kind.
+// Makes a boxed list with elements of this class.
 c10::IValue makeList(ArgClass cls, std::vector<c10::IValue> elements) {
   auto fill = [&elements](auto list, auto&& convert) {
     list.reserve(elements.size());
@@ -95,7 +95,7 @@ c10::IValue makeList(ArgClass cls, std::vector<c10::IValue> elements) {
 }  // namespace
 
 at::Tensor wrappedNumber(const c10::Scalar& number) {
-  // As the bindings do: an ordinary tensor, whatever the modes of the caller.
+  // Makes an ordinary tensor, whatever the caller's modes, as the bindings do.
   c10::InferenceMode ordinary(false);
   at::Tensor tensor = c10::scalar_to_tensor(number);
   tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -193,7 +193,7 @@ bool BoxedArgs::lowerArg(const ir::Trace& trace, const ir::Operand& operand, OpS
     case OperandKind::kValue:
       return lowerValue(operand.id, arg.cls);
     case OperandKind::kNone:
-      // An undefined tensor where the schema has no `?`.
+      // An undefined tensor, if the schema has no `?`.
       addConstant(arg.cls == ArgClass::kTensor && !arg.optional ? c10::IValue(at::Tensor()) : c10::IValue());
       return true;
     case OperandKind::kList:

@@ -1,4 +1,4 @@
-// Inside torchapi only: the arguments of an `aten` instruction, lowered to what fills the boxed stack.
+// Inside torchapi only: the arguments of an `aten` instruction, prepared for the boxed stack.
 //
 // Ownership: BoxedArgs owns its constants. Threads: constant after construction; push() may run on many
 // threads. GIL: not needed. Invalidation: none.
@@ -15,7 +15,7 @@
 
 namespace kintsugi::torchapi {
 
-// The tensor that the bindings make of a Python number in a tensor's place.
+// The tensor that bindings make if a Python number is passed for a tensor.
 at::Tensor wrappedNumber(const c10::Scalar& number);
 
 class BoxedArgs {

@@ -13,7 +13,7 @@ namespace kintsugi::torchapi {
 
 PyObject* dataOf(PyObject* tensor) {
   HANDLE_TH_ERRORS
-  // at::Tensor::data() goes past the dispatcher, too.
+  // at::Tensor::data() would not call the dispatcher either.
   static const auto data =
       findOpSchema(ops::nameOf(ops::Operator::kData))->op.typed<at::Tensor(const at::Tensor&)>();
   return THPVariable_Wrap(data.call(THPVariable_Unpack(tensor)));

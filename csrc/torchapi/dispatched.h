@@ -1,5 +1,5 @@
-// What torch's bindings do without the dispatcher, done by operators, so that a recorder and other modes see
-// it.
+// Operations that torch's bindings do without the dispatcher, done by operators instead, so that a recorder
+// and other modes see them.
 //
 // Functions return a new reference; null with a Python exception pending. GIL held; no state.
 #pragma once
@@ -10,7 +10,7 @@ namespace kintsugi::torchapi {
 
 // tensor.data
 PyObject* dataOf(PyObject* tensor);
-// A copy that nobody else holds, with memory of its own, which no log sees. For constants of traces.
+// For constants of traces: a copy that nobody else holds, with memory of its own. It is not logged.
 pyapi::Ref<> constantOf(PyObject* tensor);
 // A new tensor with the contents of a constant.
 PyObject* copyOfConstant(PyObject* constant);

@@ -14,9 +14,10 @@ bool geluKeepsSign() {
     std::array<float, 64> numbers, results;
     numbers.fill(-30.0F);
     const auto count = static_cast<int64_t>(numbers.size());
-    const auto options = at::TensorOptions(at::kCPU).dtype(at::kFloat);  // whatever the program's default is
+    // Independent of the program's default dtype.
+    const auto options = at::TensorOptions(at::kCPU).dtype(at::kFloat);
     at::Tensor result = at::from_blob(results.data(), {count}, options);
-    // The kernel itself: no modes are asked.
+    // Calls the kernel directly, so that no mode sees it.
     at::cpu::gelu_out(result, at::from_blob(numbers.data(), {count}, options));
     return std::signbit(results.front());
   }();

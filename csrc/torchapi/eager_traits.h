@@ -1,15 +1,15 @@
-// Properties of eager mode that differ between machines (does this build of torch round so?), found out once.
+// Properties of eager mode that differ between machines (how does this build of torch round?), found out
+// once.
 //
-// Native code follows it where that costs nothing. Threads: any. GIL: not needed. Invalidation: none.
+// Native code imitates them where that costs nothing. Threads: any. GIL: not needed. Invalidation: none.
 #pragma once
 
 namespace kintsugi::torchapi {
 
-// Is gelu() of a number far below zero a zero with its sign? Loops that multiply say so, fused ones lose the
-// sign.
+// True if gelu() of a number far below zero is -0.0. Loops that multiply keep the sign; fused ones lose it.
 bool geluKeepsSign();
 
-// Is there a device whose streams can be captured? None appears later.
+// True if there is a device whose streams can be captured. If there is none, none appears later.
 bool hasCapturingDevices();
 
 }  // namespace kintsugi::torchapi

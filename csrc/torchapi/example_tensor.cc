@@ -11,7 +11,7 @@ namespace kintsugi::torchapi {
 
 namespace {
 
-// As many elements as the strides span.
+// The number of elements that the sizes and strides span.
 int64_t spanOf(const ir::TensorDesc& info) {
   int64_t last = 0;
   for (size_t d = 0; d < info.sizes.size(); ++d) {

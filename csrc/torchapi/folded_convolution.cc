@@ -25,7 +25,8 @@ struct Library {
   bool whole() const { return pack && run && runAdding; }
 };
 
-// The library's operator, by name and number of arguments; it is missing in other releases of torch.
+// The operators of oneDNN's library, found by name and number of arguments. Other releases of torch may lack
+// them.
 const Library& library() {
   static const Library found = [] {
     const auto find = [](const char* name, const char* overload, size_t arguments) {
@@ -51,11 +52,11 @@ uint64_t hashBytes(const void* data, size_t bytes) {
   return hashContent(parts.data(), parts.size() * sizeof(uint64_t)) + bytes;
 }
 
-// Hashes of the tensors that a packed weight was computed from.
+// A packed weight, with hashes of the tensors that it was computed from.
 struct Packed {
   std::array<uint64_t, 6> hashes{};
   at::Tensor weight, bias;
-  bool plain = false;  // folded, a number would be out of range: step by step, then
+  bool plain = false;  // folding would overflow a number, so the operators are run one by one
 };
 
 }  // namespace
@@ -85,7 +86,7 @@ struct FoldedConvolution::Impl {
   at::Tensor computePlain(const Value* values) const;
 };
 
-// The packed weight, as the parameters are now.
+// Returns the packed weight for the parameters as they are now.
 std::shared_ptr<const Packed> FoldedConvolution::Impl::fresh(const Value* values) const {
   std::array<uint64_t, 6> hashes{};
   const std::array<uint32_t, 6> slots = sources();

@@ -18,10 +18,10 @@
 
 namespace kintsugi::torchapi {
 
-// Does this build of torch have the operators, and do its settings ask for no other ones?
+// True if this build of torch has the operators, and its settings allow them.
 bool hasFoldedConvolutions();
 
-// The operands of a `folded.convolution`, values being slots.
+// The operands of a `folded.convolution`. Values are slots.
 struct ConvolutionForm {
   uint32_t input = ir::kNone, weight = ir::kNone, bias = ir::kNone;
   uint32_t scale = ir::kNone, shift = ir::kNone, mean = ir::kNone, variance = ir::kNone;  // of the batch norm

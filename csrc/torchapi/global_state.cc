@@ -23,7 +23,7 @@ namespace {
 using c10::DispatchKey;
 using c10::DispatchKeySet;
 
-// What the words mean; describe() prints them under these names.
+// The words of the state. describe() prints them under these names.
 enum Word {
   kIncluded,
   kExcluded,
@@ -46,9 +46,9 @@ enum Flag : uint64_t {
   kDeterministicWarnOnly = 1u << 6,
   kDeterministicFill = 1u << 7,
   kUnsafeModes = 1u << 8,  // a function mode other than the default device's
-  kAnomalies = 1u << 9,    // autograd notes where each operator was called
+  kAnomalies = 1u << 9,    // anomaly detection: autograd notes where each operator was called
 };
-// In the word of patches.
+// Bits in the word of patches.
 constexpr uint64_t kPatchedOperators = uint64_t{1} << 63;
 constexpr uint64_t kEpoch = 0xffffffff;
 constexpr int kAbcShift = 32;
@@ -56,7 +56,7 @@ constexpr uint64_t kAbcs = uint64_t{0x7fffffff} << kAbcShift;
 constexpr int kDtypeShift = 16;
 constexpr int kFunctionStateShift = 24;
 
-// Dispatch keys of modes, transforms and tracers, which have to see each operator.
+// Dispatch keys of modes, transforms and tracers. These have to see each operator.
 DispatchKeySet interceptors() {
   static const DispatchKeySet keys(
       {DispatchKey::FuncTorchDynamicLayerFrontMode, DispatchKey::FuncTorchVmapMode, DispatchKey::VmapMode,
@@ -66,8 +66,7 @@ DispatchKeySet interceptors() {
 }
 
 // torch.set_default_device() works through a function mode on the stack. The dispatcher sees the device that
-// it fills in, so such a mode does no harm; which device it is is part of the state. 0: the mode is not of
-// this kind.
+// the mode fills in, so such a mode does no harm; its device is part of the state. 0: it is another mode.
 uint64_t defaultDeviceOf(PyObject* mode) {
   static PyObject* moduleName = PyUnicode_InternFromString("torch.utils._device");
   pyapi::Ref<> module = pyapi::steal(PyImport_GetModule(moduleName));
@@ -90,7 +89,7 @@ uint64_t defaultDeviceOf(PyObject* mode) {
          static_cast<uint8_t>(d.index());
 }
 
-// Out of line: nearly always there is no mode.
+// Not inlined, since there is almost never a mode.
 [[gnu::noinline]] void readFunctionModes(int64_t count, GlobalState& state) {
   for (int64_t k = 0; k < count; ++k) {
     const auto& mode = at::impl::PythonTorchFunctionTLS::get_stack_at(k);
@@ -103,8 +102,8 @@ uint64_t defaultDeviceOf(PyObject* mode) {
 }
 
 uint64_t autocastWord(DispatchKeySet excluded) {
-  // Autocast of a device is on when its key is not excluded, which is how torch itself keeps it. The dtypes
-  // decide nothing while it is off, but a program may ask for them.
+  // Autocast for a device is on if its key is not excluded; torch itself keeps it this way. While it is off,
+  // its dtype has no effect, but a program may ask for it.
   uint64_t word = static_cast<uint64_t>(at::autocast::get_autocast_dtype(c10::kCPU)) << 8 |
                   static_cast<uint64_t>(at::autocast::get_autocast_dtype(c10::kCUDA)) << 24;
   word |= excluded.has(DispatchKey::AutocastCPU) ? 0 : 0x1;
@@ -112,8 +111,8 @@ uint64_t autocastWord(DispatchKeySet excluded) {
   return word;
 }
 
-// Flags of torch.backends. Kernels ask for them when they run; the getters in Python are constants of a trace
-// (calls/torch.cc).
+// Flags of torch.backends. Kernels read them when they run. What the getters in Python return is a constant
+// of a trace (calls/torch.cc).
 uint64_t backendsWord(const at::Context& context) {
   uint64_t word = 0;
   for (const bool flag :
@@ -126,7 +125,7 @@ uint64_t backendsWord(const at::Context& context) {
   return word;
 }
 
-// Asking for the nesting depth is only possible by changing it.
+// The nesting depth can only be read by changing it.
 uint64_t autocastNesting() {
   at::autocast::increment_nesting();
   return static_cast<uint64_t>(at::autocast::decrement_nesting());
@@ -136,7 +135,7 @@ uint64_t autocastNesting() {
 
 GlobalState GlobalState::current() {
   GlobalState state;
-  // The recorder's own key is on while recording and off in a replay of the same call.
+  // The recorder's own key is included while recording, and not in a replay of the same call.
   const auto& keys = c10::impl::raw_local_dispatch_key_set;
   static const uint64_t kOwn = DispatchKeySet(kRecorderKey).raw_repr();
   state.words[kIncluded] = keys.included().raw_repr() & ~kOwn;

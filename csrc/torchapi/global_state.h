@@ -20,32 +20,32 @@ struct GlobalState {
   static GlobalState current();
   bool operator==(const GlobalState&) const = default;
   bool isCurrent() const { return current() == *this; }
-  // The two differ in nothing but the grad mode, if in that.
+  // True if the two differ in the grad mode at most.
   bool isLike(GlobalState other) const;
-  // Can a recording start at all? No while a dispatch mode, a function mode or a functorch transform is
-  // active, autograd detects anomalies, or somebody has replaced operators of torch.Tensor.
+  // True if a recording can start. False while a dispatch mode, a function mode or a functorch transform is
+  // active, autograd detects anomalies, or operators of torch.Tensor are replaced.
   bool recordable() const;
   std::string describe() const;
-  // The same state as it would be found here, where it comes from another process: what counts events of the
-  // process (classes that were registered with abstract ones) is taken from here. Nothing: functions of
-  // torch's have been replaced, there or here.
+  // For a state that comes from another process: the same state as this process would have it. Counts of
+  // events in a process (registrations of classes with ABCs) are taken from here. Nothing: functions of torch
+  // are replaced, there or here.
   std::optional<GlobalState> inThisProcess() const;
 };
 
-// What a recording has seen of the state after a call.
+// The state after a call, as a recording saw it.
 struct StateBehind {
   ir::ValueId call;  // its result
-  bool like;         // but for the grad mode it was that of the trace's entry
+  bool like;         // the state was that of the trace's entry, except for the grad mode
   bool gradMode;
 };
 
-// May code of ours stand for operators in this thread now? Not while somebody wants to see each of them (a
-// dispatch mode, a transform, a tracer), or autocast changes them.
+// True if code of ours may run in place of operators in this thread. False if a dispatch mode, a transform or
+// a tracer wants to see each operator, or if autocast changes them.
 bool mayUseOwnKernels();
-// Is a function mode active, other than that of torch.set_default_device()? Its Python code runs in place of
-// each call of torch's.
+// True if a function mode other than that of torch.set_default_device() is active. Its Python code runs in
+// place of each call of torch.
 bool hasFunctionModes();
-// Is a function mode or a dispatch mode of Python code active? It is to see the program's calls, and no
+// True if a function mode or a dispatch mode in Python is active. It has to see the program's calls, and no
 // others.
 bool hasModes();
 

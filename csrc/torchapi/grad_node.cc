@@ -35,7 +35,7 @@ Value borrowed(const at::Tensor& tensor) {
   return value;
 }
 
-// Values that are owned here.
+// Values that own their tensors.
 class OwnValues {
  public:
   explicit OwnValues(size_t count) : values_(count) {}
@@ -55,9 +55,9 @@ class OwnValues {
   std::vector<Value> values_;
 };
 
-// While it lives, only autograd sees the operators of this thread: no modes, no transforms, no autocast.
+// During its lifetime only autograd sees the operators of this thread: no modes, no transforms, no autocast.
 class AutogradAlone {
-  // detach() asks for modes unless the key is excluded.
+  // detach() asks for modes, unless this key is excluded.
   c10::impl::ForceDispatchKeyGuard keys_{c10::default_included_set,
                                          c10::default_excluded_set.add(c10::DispatchKey::Python)};
 };
@@ -107,7 +107,7 @@ class SegmentBackward final : public autograd::Node {
     if ((released_ & groups_) == 0) kept_.check(arrived_, *this);
     const c10::impl::ExcludeDispatchKeyGuard noAutocast(c10::autocast_dispatch_keyset);
     autograd::variable_list made;
-    // A mode or transform that sees the backward's operators has to see those of eager mode.
+    // If a mode or transform sees the backward's operators, it has to see those of eager mode.
     ordinary = ordinary && mayUseOwnKernels();
     if (!ordinary || c10::GradMode::is_enabled() || !runCode(gradients, all, made) ||
         (!all && !areFinite(made) && kept_.mayRunAgain(arrived_))) {
@@ -135,9 +135,9 @@ class SegmentBackward final : public autograd::Node {
     }
     return all;
   }
-  // Missing gradients are replaced by zeros, and 0 * infinity is NaN, where eager mode would compute nothing.
-  // A checksum of the results detects that, and the segment is run again with autograd. (It also is if the
-  // checksum overflows, which is harmless.)
+  // Missing gradients are replaced by zeros. 0 * infinity is NaN, where eager mode would compute nothing. So
+  // the results are summed, and if the sum is not finite, the segment is run again with autograd. (The sum
+  // may also overflow. That costs time, but the results stay right.)
   static bool areFinite(const autograd::variable_list& made) {
     return std::all_of(made.begin(), made.end(), [](const at::Tensor& gradient) {
       if (!gradient.defined()) return true;
@@ -147,7 +147,7 @@ class SegmentBackward final : public autograd::Node {
     });
   }
 
-  // A leaf takes its gradient as it is and may write to it later, so gradients must not share memory.
+  // A leaf keeps its gradient tensor and may write to it later. So gradients must not share memory.
   void separate(autograd::variable_list& made) const {
     for (size_t k = 0; k < made.size() && !c10::GradMode::is_enabled(); ++k) {
       const bool leaf = dynamic_cast<autograd::AccumulateGrad*>(next_edge(k).function.get()) != nullptr;
@@ -192,7 +192,7 @@ class SegmentBackward final : public autograd::Node {
     OwnValues results(code_->form().gets.size());
     takeTapeError();
     if (!code_->run(values, results.all(), std::exchange(forwardTime_, 0), findRequested())) {
-      // If gradients are missing, the error may be of a part that eager mode would not compute.
+      // If gradients are missing, the error may come from a part that eager mode would not compute.
       const std::exception_ptr error = takeTapeError();
       if (error && (all || !code_->takesZeros())) std::rethrow_exception(error);
       return false;
@@ -217,8 +217,8 @@ class SegmentBackward final : public autograd::Node {
     for (size_t k = 0; k < aliases.size(); ++k) kept_.moveInput(k, aliases[k]);
   }
 
-  // The segment is run with autograd on aliases of its inputs: one input may have been computed from another,
-  // and that path is not differentiated here.
+  // Runs the segment again with autograd, on aliases of its inputs. With the inputs themselves, autograd
+  // would also differentiate the path by which one input was computed from another.
   autograd::variable_list runAgain(const autograd::variable_list& gradients) {
     const bool create = c10::GradMode::is_enabled();
     kept_.checkRunAgain(arrived_);
@@ -249,11 +249,11 @@ class SegmentBackward final : public autograd::Node {
 
   const std::shared_ptr<const GradNodeCode> code_;
   KeptTensors kept_;
-  std::vector<Value> numbers_;  // by input: what is no tensor
+  std::vector<Value> numbers_;  // by input: inputs that are no tensors
   uint64_t forwardTime_;
-  uint64_t released_ = 0;  // groups of outputs whose backward has been run
-  uint64_t arrived_ = 0;   // outputs whose gradients have arrived last
-  uint64_t groups_ = 0;    // with those that share what is kept
+  uint64_t released_ = 0;  // groups of outputs whose backward has run
+  uint64_t arrived_ = 0;   // outputs whose gradients have arrived in this call
+  uint64_t groups_ = 0;    // arrived_, and outputs that share kept tensors with them
 };
 
 }  // namespace

@@ -1,9 +1,9 @@
 // The node that stands for a compiled segment in autograd's graph.
 //
-// Idea: a node keeps what the backward takes, watches what eager mode would keep (torchapi/kept_tensors.h),
-// and runs compiled code. Where that can't be (a gradient of the gradient is asked for, or the gradients are
-// not of the kind that the code was made for), the segment is run again from its inputs with autograd, which
-// then differentiates it.
+// A node keeps what the backward takes, watches what eager mode would keep (torchapi/kept_tensors.h), and
+// runs compiled code. Sometimes it can't: a gradient of the gradient is asked for, or the gradients are of
+// another kind than the code was made for. Then the segment is run again from its inputs with autograd, which
+// differentiates it.
 //
 // Ownership: a node shares its code. Threads: autograd runs a node on any; one run at a time. GIL: must not
 // be held while a node runs; attach needs none. Invalidation: none.
@@ -19,9 +19,10 @@
 
 namespace kintsugi::torchapi {
 
-// What nodes of one segment have in common.
+// What all nodes of one segment have in common.
 struct GradNodeForm : ir::KeptForm {
-  std::vector<uint32_t> written = {};  // inputs that the segment writes to, and of which nothing depends
+  // Inputs that the segment writes to and on which no gradient depends.
+  std::vector<uint32_t> written = {};
 };
 
 class GradNodeCode {
@@ -30,37 +31,37 @@ class GradNodeCode {
   virtual ~GradNodeCode() = default;
   const GradNodeForm& form() const { return form_; }
 
-  // Of which results somebody wants to know, and which tapes have to be run for them. Empty: all.
+  // The results that are asked for, and the tapes that have to be run for them. Empty: all.
   struct Requested {
     std::vector<bool> gets;
     std::vector<bool> tapes;
   };
 
-  // `values`: what was kept, then the gradients of the outputs that are followed; borrowed. Fills
-  // `gradients`. Grad mode and autocast are off. False: it can't be done.
+  // `values`: what was kept, then the gradients of the outputs that autograd follows; borrowed. Fills
+  // `gradients`. Grad mode and autocast are off. False: the code can't be run.
   virtual bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime,
                    const Requested& asked) const = 0;
-  // Gradients that have not arrived are zeros, or (false) empty values.
+  // Missing gradients are passed as zeros, or, if this is false, as empty values.
   virtual bool takesZeros() const { return true; }
-  // The segment once more, from inputs to outputs, in the present grad mode.
+  // Runs the segment again, from inputs to outputs, in the current grad mode.
   virtual bool again(std::span<const Value> inputs, std::span<Value> outputs) const = 0;
 
  private:
   GradNodeForm form_;
 };
 
-// May a segment be run below autograd, with a node for all of it? Not where somebody watches what autograd
-// keeps, or tangents are computed. Of this thread.
+// True if a segment may be run below autograd, with one node for all of it. False if somebody watches what
+// autograd keeps, or if tangents are computed. For this thread.
 bool mayReplaceSegment();
-// Has a tensor a tangent, of forward differentiation?
+// True if the tensor has a tangent, of forward-mode differentiation.
 bool hasTangent(const void* impl);
 
-// Gives `outputs` (new tensors; those that have a history of their own are replaced by others on the same
-// memory) their place in autograd's graph. `own`: what is kept besides; taken over.
+// Adds `outputs` to autograd's graph. They are new tensors; one that has a history is replaced by another
+// tensor on the same memory. `own`: what else is kept; taken over.
 void attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span<const Value> inputs,
                     std::span<Value> outputs, std::span<Value> own, uint64_t forwardTime);
 
-// Grad mode off while one lives.
+// Switches grad mode off during its lifetime.
 class GradModeOff {
  public:
   GradModeOff();

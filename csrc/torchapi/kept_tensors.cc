@@ -56,7 +56,7 @@ void KeptTensors::keepInputs(std::span<const Value> inputs) {
     seen.version = static_cast<uint32_t>(seen.tensor._version());
     seen.counter = impl.version_counter();
     if (isStored(k)) {
-      seen.tensor = seen.tensor.variable_data();  // with a counter of its own
+      seen.tensor = seen.tensor.variable_data();  // gets a version counter of its own
     } else if (form_.again[k] != 0) {
       seen.then = sameMemory(impl);
     }
@@ -151,8 +151,8 @@ bool KeptTensors::take(std::vector<at::Tensor>& out) {
   return true;
 }
 
-// Taped graphs read leaves that stand for tensors of the segment: they are given the memory that these have
-// now.
+// Taped graphs read leaves in place of tensors of the segment. Gives these leaves the memory that the tensors
+// have now. False: a tensor has another layout now.
 bool KeptTensors::moveLeaves() {
   for (const ir::KeptForm::Leaf& leaf : form_.leaves) {
     at::Tensor& tensor = own_[form_.kept[leaf.kept].place.index];
@@ -172,7 +172,7 @@ at::Tensor KeptTensors::inputAgain(size_t k, bool attached) const {
   if (!attached || !alias.requires_grad()) {
     alias = seen.tensor.detach().requires_grad_(seen.tensor.requires_grad());
   }
-  // A leaf can't be given memory of another type: it would lose its place in the graph.
+  // A leaf that gets memory of another type would lose its place in the graph, so an alias of it gets it.
   if (alias.requires_grad() && (attached || moved)) alias = at::alias(alias);
   if (moved) alias.set_data(seen.then);
   return alias;

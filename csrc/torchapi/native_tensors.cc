@@ -36,7 +36,7 @@ void* aliasTensor(void* base, const TensorLayout& layout, int64_t offset) {
                                                   c10::DispatchKeySet(c10::DispatchKey::CPU),
                                                   c10::scalarTypeToTypeMeta(scalarTypeOf(layout.dtype)));
   made->set_sizes_and_strides(layout.sizes, layout.strides, from.storage_offset() + offset);
-  made->set_version_counter(from.version_counter());  // an operator may keep it
+  made->set_version_counter(from.version_counter());  // an operator may keep the alias
   return made.release();
 }
 

@@ -1,5 +1,5 @@
-// Tensors as native code handles them: made, aliased and read without the dispatcher; and what has to hold
-// around it.
+// Functions for native code: tensors that are made, aliased and read without the dispatcher, and conditions
+// that must hold.
 //
 // Ownership: functions that return a tensor (void*, a TensorImpl) give one reference away. Threads: any; the
 // GIL is not needed. Invalidation: none.
@@ -15,48 +15,51 @@ namespace kintsugi::torchapi {
 
 using ir::TensorLayout;
 
-// Uninitialized memory of its own on the CPU.
+// A tensor on the CPU with uninitialized memory of its own.
 void* newTensor(const TensorLayout& layout);
-// The same elements in memory of their own, in the same layout if that leaves no gaps.
+// A copy in memory of its own. It has the same layout, if that has no gaps.
 void* copyTensor(void* impl);
-// Ones and zeros from the default generator, as dropout draws them.
+// Ones and zeros, drawn from the default generator as dropout does.
 void* drawMask(const TensorLayout& layout, double probability);
-// A tensor in the memory of `base`, `offset` elements behind its first. No view as autograd knows them.
+// A tensor in the memory of `base`, beginning `offset` elements after its first one. For autograd it is no
+// view.
 void* aliasTensor(void* base, const TensorLayout& layout, int64_t offset);
-// Does nobody but the caller hold the tensor or its memory?
+// True if only the caller holds the tensor and its memory.
 bool isSoleOwner(const void* impl);
-// Does a tensor lie in memory as the layout says, element for element?
+// True if the tensor has exactly this layout in memory.
 bool hasLayout(const void* impl, const TensorLayout& layout);
-// A tensor of the layout's sizes and type that lies otherwise is replaced by a copy. False: it has others.
+// A tensor with the layout's sizes and type but other strides is replaced by a copy. False: sizes or type
+// differ.
 bool restride(void*& impl, const TensorLayout& layout);
-// Likewise, of a rank, and contiguous if that is asked for.
+// True if the tensor has this type and rank and, if `contiguous` is set, is contiguous.
 bool hasForm(const void* impl, ir::DType dtype, size_t rank, bool contiguous);
-// A strided tensor on the CPU without anything lazy, wrapped or of Python's about it.
+// True for a strided tensor on the CPU that is not lazy, not wrapped, and does not dispatch to Python.
 bool isOrdinary(const void* impl);
 bool tensorRequiresGrad(const void* impl);
-// The first element.
+// The address of the first element.
 void* dataPointer(void* impl);
 
-// The memory of a tensor, which stays while it is held whatever becomes of the tensor.
+// The memory of a tensor. It stays alive while it is held, whatever happens to the tensor.
 struct HeldMemory {
   void* storage = nullptr;  // owned
   void* first = nullptr;    // element of the tensor
 };
 HeldMemory holdMemory(void* impl);
-// Nothing is held afterwards.
+// Releases the memory; `memory` is empty afterwards.
 void letGo(HeldMemory& memory);
 
-// The bytes that a tensor's elements are within. Of one without elements both are the same.
+// The range of bytes that a tensor's elements are in. Without elements, begin and end are equal.
 struct MemoryExtent {
   const char* begin = nullptr;
   const char* end = nullptr;
   bool operator==(const MemoryExtent&) const = default;
 };
 MemoryExtent memoryExtent(const void* impl);
-// May the elements be written to without an operator? Makes sure that they are nobody else's copy. Not those
-// of an inference tensor: whether that may be changed depends on the thread's mode.
+// True if the elements may be written to without an operator. Makes sure first that they are not a lazy copy
+// of another tensor's. False for an inference tensor, because the thread's mode decides whether it may be
+// changed.
 bool prepareWrite(void* impl);
-// Counts so many writes to the tensor's memory.
+// Adds to the version counter, as if the tensor had been written to this many times.
 void countWrites(void* impl, uint32_t times);
 
 // Calls range(context, begin, end) for parts of [0, count) of at least `grain`, on torch's threads.
@@ -65,7 +68,8 @@ void parallelFor(int64_t count, int64_t grain, void (*range)(void* context, int6
 
 int64_t threadCount();
 
-// While one lives, operators are called below autograd: nothing is differentiated, results are no views.
+// During its lifetime, operators are called below autograd: nothing is differentiated, and results are no
+// views.
 class BelowAutograd {
  public:
   BelowAutograd();

@@ -1,5 +1,5 @@
-// Inside torchapi only: making a node of autograd. Nodes hold their own count; in torch 2.11 std::shared_ptr
-// has it.
+// Inside torchapi only: making a node of autograd. Nodes have a reference count of their own; in torch 2.11
+// they are held by std::shared_ptr.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -11,7 +11,7 @@
 
 namespace kintsugi::torchapi {
 
-// What autograd::set_history and edges take: the only owner of a new node.
+// Makes a node, as the pointer type that autograd::set_history and edges take.
 template <typename T, typename... Arguments>
 auto makeNode(Arguments&&... arguments) {
 #if KINTSUGI_TORCH_HAS_INTRUSIVE_NODES

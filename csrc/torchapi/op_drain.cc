@@ -51,7 +51,7 @@ bool isNumber(const c10::IValue& value) {
          value.isComplexDouble();
 }
 
-// May the sizes of a result depend on a number of the trace?
+// True if sizes of a result may depend on a number of the trace.
 bool hasTraceNumber(const c10::IValue& value) {
   if (value.isSymIntList()) {
     for (const c10::SymInt& element : value.toSymIntVector()) {
@@ -64,7 +64,7 @@ bool hasTraceNumber(const c10::IValue& value) {
   return value.isSymInt() || value.isSymFloat();
 }
 
-// What bindings make of a Python number in a tensor's place.
+// True for the tensor that a binding makes of a Python number.
 bool isWrappedNumber(const at::Tensor& tensor) {
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (!impl->is_wrapped_number() || impl->dim() != 0 || !impl->device().is_cpu()) {
@@ -74,7 +74,7 @@ bool isWrappedNumber(const at::Tensor& tensor) {
   return type == c10::kLong || type == c10::kDouble || type == c10::kBool || type == c10::kComplexDouble;
 }
 
-// Its values are exactly those that a Scalar can hold.
+// True if a Scalar can hold all values of the type exactly.
 bool isNumberType(c10::ScalarType type) {
   const bool whole = c10::isIntegralType(type, true) && type != c10::kUInt64;
   return whole || type == c10::kDouble || type == c10::kFloat || type == c10::kHalf || type == c10::kBFloat16;
@@ -99,7 +99,7 @@ DrainResult OpDrain::run() {
   for (size_t k = 0; k < log_.entries.size(); ++k) {
     const OpLog::Entry& entry = log_.entries[k];
     const OpSchema& schema = opSchemaOf(entry.op);
-    // A mode is asked about it in each run.
+    // With a mode, each run has to ask for the metadata.
     const bool hidden = isHidden(k) || (schema.ofMetadata && takesProduced(entry) && !hasModes());
     schemas.push_back(hidden ? nullptr : &schema);
     if (!hidden && !check(entry, schema)) {
@@ -156,7 +156,7 @@ bool OpDrain::isReadLater(const at::TensorImpl* impl, size_t index) const {
   return read;
 }
 
-// Is it a factory function: `zeros`, `zeros_like` and the like?
+// True for factory functions, such as `zeros` and `zeros_like`.
 bool OpDrain::isFactory(const OpLog::Entry& entry) const {
   bool reads = false;
   for (size_t k = entry.firstInput; k < entry.firstOutput; ++k) {
@@ -171,8 +171,8 @@ bool OpDrain::isHidden(size_t index) const {
     return false;
   }
   if (isFactory(entry)) {
-    // Bindings of factory functions call them below autograd. An `empty` that no other entry of the log
-    // writes to is a call of the program's own.
+    // Bindings of factory functions call these below autograd. An `empty` that no later entry of the log uses
+    // is a call by the program.
     const bool makesEmpty = opSchemaOf(entry.op).makesEmpty;
     const c10::IValue& output = log_.values[entry.firstOutput];
     return makesEmpty && (!output.isTensor() || isReadLater(output.toTensor().unsafeGetTensorImpl(), index));
@@ -189,7 +189,7 @@ bool OpDrain::isHidden(size_t index) const {
 
 bool OpDrain::check(const OpLog::Entry& entry, const OpSchema& schema) {
   if (entry.belowAutograd && (!isFactory(entry) || !log_.values[entry.firstOutput].isTensor())) {
-    // In a replay the call would be differentiated.
+    // The call was made below autograd; in a replay it would be differentiated.
     return refuse(DrainResult::kUnsupported);
   }
   for (size_t k = 0; k < schema.args.size(); ++k) {
@@ -200,7 +200,7 @@ bool OpDrain::check(const OpLog::Entry& entry, const OpSchema& schema) {
   KINTSUGI_CHECK(entry.end - entry.firstOutput == schema.results.size(), schema.name);
   if (std::count_if(schema.results.begin(), schema.results.end(),
                     [](OpSchema::Arg r) { return r.cls == ArgClass::kTensorList; }) > 1) {
-    // Flattened, the lengths of two lists could not be distinguished.
+    // The two lists are flattened into results, so their lengths could not be told apart.
     return refuse(DrainResult::kUnsupported);
   }
   bool zeros = false;
@@ -327,7 +327,7 @@ MetaLevel OpDrain::levelOf(const at::Tensor& tensor) const {
   return known == nullptr ? MetaLevel::kFull : table_.level(known->value);
 }
 
-// How much of the results' metadata follows from guards: the least of what does for the inputs, unless the
+// How much of the results' metadata follows from guards. It is the least level of the inputs, or less if the
 // operator decides by data or by sizes.
 MetaLevel OpDrain::resultLevel(const OpLog::Entry& entry, const OpSchema& schema) const {
   MetaLevel level = schema.dynamicShape ? MetaLevel::kRank : MetaLevel::kFull;
@@ -354,8 +354,8 @@ MetaLevel OpDrain::resultLevel(const OpLog::Entry& entry, const OpSchema& schema
   return level;
 }
 
-// Does what it says of its arguments follow from guards? Those that the same step has made are known if
-// theirs are.
+// True if what the operator says of its arguments follows from guards. Tensors that the same call has made
+// count as known: they are, if the inputs of the call are.
 bool OpDrain::takesProduced(const OpLog::Entry& entry) const {
   bool known = true;
   for (size_t k = entry.firstInput; k < entry.firstOutput; ++k) {
@@ -368,7 +368,7 @@ bool OpDrain::takesProduced(const OpLog::Entry& entry) const {
   return known;
 }
 
-// Does all metadata of the inputs follow from guards?
+// True if all metadata of the inputs follows from guards.
 bool OpDrain::inputsAreKnown(const OpLog::Entry& entry) const {
   bool known = true;
   for (size_t k = entry.firstInput; k < entry.firstOutput; ++k) {
@@ -380,7 +380,7 @@ bool OpDrain::inputsAreKnown(const OpLog::Entry& entry) const {
   return known;
 }
 
-// A list of tensors of which some have other ranks: cat() leaves out those that are empty.
+// True for a list of tensors of different ranks. cat() leaves out those that are empty.
 bool OpDrain::mixesRanks(const OpLog::Entry& entry) const {
   bool mixed = false;
   for (size_t k = entry.firstInput; k < entry.firstOutput; ++k) {
@@ -432,7 +432,7 @@ ir::Operand OpDrain::numberOperand(const at::Tensor& tensor) {
   }
 }
 
-// `aten.scalar_tensor` of the number, since its dtype may not be the one that a number alone would get.
+// Appends `aten.scalar_tensor`, because the dtype may differ from the one that a plain number would get.
 ir::ValueId OpDrain::appendNumberTensor(const at::Tensor& tensor) {
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const auto it = numbers_.find(impl);
@@ -461,7 +461,7 @@ ir::ValueId OpDrain::appendFactory(ops::Operator op, std::span<const ir::Operand
   return trace_.code[index].firstResult;
 }
 
-// `x[[2, 0]]`: a tensor that the binding has filled by hand, expressed by operators.
+// For `x[[2, 0]]`: the binding has filled the index tensor without the dispatcher. Expresses it by operators.
 ir::ValueId OpDrain::appendListTensor(const at::Tensor& tensor) {
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const auto it = numbers_.find(impl);
@@ -607,13 +607,13 @@ void OpDrain::bindTensor(const at::Tensor& tensor, ir::ValueId value, MetaLevel 
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const size_t stamp = metaStamp(*impl);
   const TensorTable::Known* known = table_.find(impl);
-  // An in-place operator, or one that returns its argument: the tensor keeps its value number, and so its
-  // shadows stay right. If its metadata has changed (squeeze_, resize_, out=), it gets the new number.
+  // For an in-place operator, or one that returns its argument, the tensor keeps its value number, so that
+  // its shadows stay right. If its metadata has changed (squeeze_, resize_, out=), it gets the new number.
   if (known != nullptr && known->stamp == stamp) {
     table_.setLevel(known->value, std::min(table_.level(known->value), level));
     return;
   }
-  // Without sizes there is nothing that could vary.
+  // A tensor without dimensions has no sizes that could vary.
   table_.bind(impl, stamp, value, level == MetaLevel::kRank && impl->dim() == 0 ? MetaLevel::kFull : level);
 }
 
@@ -677,7 +677,8 @@ void OpDrain::append(const OpLog::Entry& entry, const OpSchema& schema) {
   }
 }
 
-// `requires_grad=True` of a factory function is no argument of the operator: the binding sets it afterwards.
+// `requires_grad=True` of a factory function is no argument of the operator: the binding sets it on the
+// result.
 void OpDrain::appendRequiresGrad(const OpLog::Entry& entry) {
   if (entry.end != entry.firstOutput + 1 || !log_.values[entry.firstOutput].isTensor() ||
       !log_.values[entry.firstOutput].toTensor().requires_grad()) {

@@ -29,7 +29,7 @@ class OpDrain {
   bool checkInput(const c10::IValue& value, OpSchema::Arg arg);
   bool checkTensor(const at::Tensor& tensor);
   bool checkOutput(const c10::IValue& value, OpSchema::Arg result);
-  // C++ that fills memory by hand calls an `empty` and works on what it got: neither is to be replayed.
+  // C++ code that fills memory by hand calls an `empty` and works on its result. Neither must be replayed.
   bool isHidden(size_t index) const;
   bool isFactory(const OpLog::Entry& entry) const;
   bool isReadLater(const at::TensorImpl* impl, size_t index) const;
@@ -37,12 +37,13 @@ class OpDrain {
   void noteProduced(const at::TensorImpl* impl);
   size_t mentionsOf(const at::TensorImpl* impl) const;  // references that the log itself holds
   bool refuse(DrainResult::Status status);
-  // A tensor that C++ made of a Python number for this call alone: nothing else can reach it any more.
+  // True for a tensor that C++ has made of a Python number for this call alone, so that nobody else can reach
+  // it.
   bool isTemporaryNumber(const at::Tensor& tensor);
-  // ... or of a list of integers.
+  // The same, made of a list of integers.
   bool isTemporaryList(const at::Tensor& tensor);
 
-  // Zeros without memory (zero_tensors.cc)
+  // Zeros without memory (zero_tensors.cc).
   static bool isZero(const at::Tensor& tensor);
   bool makesZero(const OpLog::Entry& entry) const;
   const at::Tensor* addedToZero(const OpLog::Entry& entry, const OpSchema& schema) const;
@@ -76,7 +77,7 @@ class OpDrain {
   ir::Trace& trace_;
   ir::StateId snap_;
   DrainResult result_;
-  // Tensors made by calls already checked: few, or (of functions on lists) many.
+  // Tensors made by calls that were checked already. There are few, or, for functions on lists, many.
   std::vector<const at::TensorImpl*> produced_;
   std::unordered_set<const at::TensorImpl*> producedMany_;
   std::unordered_map<const at::TensorImpl*, ir::ValueId> numbers_;

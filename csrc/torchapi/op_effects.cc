@@ -17,8 +17,8 @@ bool replacesTensor(const c10::OperatorHandle& op, const std::string& name) {
   return op.hasTag(at::Tag::inplace_view) || ops::has(name, ops::Trait::kReplacesTensor);
 }
 
-// A composite operator may return its argument (`contiguous`); for the others the schema says what they
-// return.
+// True if results are always new tensors. A composite operator may return its argument, as `contiguous` does.
+// For other operators the schema says so.
 bool makesNewTensors(const c10::OperatorHandle& op, const std::string& name) {
   const auto& results = op.schema().returns();
   return ops::isTorchs(name) && !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
@@ -38,7 +38,7 @@ OpEffects opEffects(std::string_view name) {
   effects.known = true;
   const bool ours = ops::isTorchs(op.name);
   effects.sizesFromMask = op.dynamicIfMask;
-  // Custom operators declare by tags what does not hold for them.
+  // Custom operators declare by tags that their sizes depend on data.
   effects.dynamicSizes = (ours && op.dynamicShape) ||
                          (!op.dynamicIfMask && op.op.hasTag(at::Tag::dynamic_output_shape)) ||
                          op.op.hasTag(at::Tag::data_dependent_output);

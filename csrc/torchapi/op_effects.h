@@ -1,4 +1,5 @@
-// What running an operator does besides making results, from its schema and tags; and what undoing it takes.
+// What an operator does besides making results, found from its schema and tags; and what is needed to undo
+// it.
 //
 // Threads: any; the GIL is not needed. No state of its own. Invalidation: none.
 #pragma once
@@ -12,19 +13,19 @@ namespace kintsugi::torchapi {
 struct OpEffects {
   bool known = false;            // there is such an operator
   bool dynamicSizes = false;     // the sizes of its results depend on data
-  bool likelySizes = false;      // nothing says that they do, nor that they do not
-  bool sizesFromMask = false;    // ... if an index is a mask
-  bool writes = false;           // to its arguments
-  bool writesUnseen = false;     // ... in ways that version counters may not show; or to other processes
+  bool likelySizes = false;      // its declaration does not say whether its sizes depend on data
+  bool sizesFromMask = false;    // the sizes depend on data if an index is a mask
+  bool writes = false;           // writes to its arguments
+  bool writesUnseen = false;     // writes in a way that version counters may not show, or to other processes
   bool collective = false;       // exchanges data with other processes
   bool random = false;           // draws random numbers
-  bool changesMetadata = false;  // makes a tensor another one: sizes, strides, storage, requires_grad
+  bool changesMetadata = false;  // changes sizes, strides, storage or requires_grad of a tensor
   bool mixesLists = false;       // returns a list of tensors among other results
-  bool freshResults = false;     // they share no memory with the arguments
+  bool freshResults = false;     // results share no memory with the arguments
 };
 OpEffects opEffects(std::string_view name);
 
-// Of this thread.
+// The grad mode of this thread.
 bool gradMode();
 void setGradMode(bool enabled);
 

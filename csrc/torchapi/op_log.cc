@@ -38,15 +38,15 @@ void appendWeak(OpLog& log, StackIterator first, StackIterator last) {
   }
 }
 
-// While functorch transforms are active, a call goes through their layers first. What counts is what the last
-// of them calls, on the tensors inside the wrappers: that comes here again when no layer is left.
+// While functorch transforms are active, a call goes through their layers first. The log gets what the last
+// layer calls, on the tensors inside the wrappers: this function is called again then, with no layer left.
 void recordCall(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   OpLog* log = OpLog::active();
   if (log != nullptr && transformsActive()) {
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecorderKey), stack);
     return;
   }
-  // Calls that the kernel makes itself are not logged.
+  // Calls that the kernel itself makes are not logged.
   c10::impl::ExcludeDispatchKeyGuard below(kRecorderKey);
   if (log == nullptr) {
     op.callBoxed(stack);
@@ -58,7 +58,7 @@ void recordCall(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::
   log->values.insert(log->values.end(), stack->end() - static_cast<ptrdiff_t>(argCount), stack->end());
   const size_t base = stack->size() - argCount;
   for (size_t k = base; k < stack->size(); ++k) {
-    makeConcrete((*stack)[k]);  // the log has the symbolic ones
+    makeConcrete((*stack)[k]);  // the log keeps the symbolic ones
   }
   const bool belowAutograd = c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::ADInplaceOrView);
   try {

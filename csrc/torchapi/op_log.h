@@ -14,8 +14,8 @@
 
 namespace kintsugi::torchapi {
 
-// Switched on in TLS while recording. It is above autograd, autocast and every wrapper but pre-dispatch
-// tracing.
+// Included in the thread's keys while recording. It comes before autograd, autocast and every wrapper, except
+// for pre-dispatch tracing.
 inline constexpr c10::DispatchKey kRecorderKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 struct OpLog {
@@ -27,9 +27,10 @@ struct OpLog {
     // Called below autograd: by the binding of a factory function, or by C++ code that fills memory by hand.
     bool belowAutograd;
   };
-  // An output that the log must not own: the bindings of factory functions copy what is not theirs alone.
+  // An output that the log must not own, because bindings of factory functions copy a tensor that has another
+  // owner.
   struct WeakOutput {
-    size_t index;  // into `values`, where there is nothing yet
+    size_t index;  // into `values`, where the place is still empty
     using Weak = c10::weak_intrusive_ptr<at::TensorImpl, c10::UndefinedTensorImpl>;
     Weak tensor;
   };
@@ -42,7 +43,7 @@ struct OpLog {
     values.clear();
     weakOutputs.clear();
   }
-  // Puts those weak outputs that still live into `values`.
+  // Puts the weak outputs that still exist into `values`.
   void lockOutputs();
   // The log of this thread that the fallback writes to; null: none.
   static OpLog*& active();

@@ -19,7 +19,7 @@ struct OpRecorder::Impl {
   OpLog log;
   TensorTable table;
   int depth = 0;
-  // What was there before resume(), for recorders inside recorders.
+  // The state before resume(), since recorders may be nested.
   OpLog* outerLog = nullptr;
   bool outerKey = false;
 };
@@ -64,7 +64,7 @@ DrainResult OpRecorder::drain(ir::Trace& trace, ir::StateId snap) {
   if (impl_->log.entries.empty()) {
     return {};
   }
-  // The conversion itself may call an operator (to read a number), which must not be logged.
+  // The conversion itself may call an operator (to read a number). It must not be logged.
   c10::impl::ExcludeDispatchKeyGuard below(kRecorderKey);
   DrainResult result = OpDrain(impl_->log, impl_->table, trace, snap).run();
   impl_->log.clear();

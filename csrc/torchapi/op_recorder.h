@@ -21,11 +21,11 @@
 
 namespace kintsugi::torchapi {
 
-// What draining an instruction's calls came to.
+// The result of draining the calls of an instruction.
 struct DrainResult {
   enum Status : uint8_t {
     kOk,
-    kUnknownTensor,  // a call read a tensor that neither the trace nor a source knows: nothing was appended
+    kUnknownTensor,  // a call read a tensor that the trace does not know; nothing was appended
     kUnsupported,    // an argument that the IR can't express (a generator, a script object ...): nothing was
                      // appended
   };
@@ -40,7 +40,7 @@ struct DrainResult {
   bool dynamic = false;  // a tensor among their results has metadata that is known only at run time
   bool exits = false;    // how many results there are depends on sizes: a replay may leave the trace there
   bool mutated = false;  // one of them writes to a tensor or draws random numbers
-  const char* detail = nullptr;  // the operator's name for the refusals
+  const char* detail = nullptr;  // the operator's name, for messages about refusals
   std::vector<ScalarOut> scalars;
 };
 
@@ -53,28 +53,28 @@ class OpRecorder {
   void resume();
   void pause();
 
-  // May an undrained call have changed something: memory, a generator, or whatever an operator of a library
-  // does?
+  // True if an undrained call may have changed something: memory, a generator, or anything, if the operator
+  // is a library's.
   bool hasEffects() const;
   // Appends the logged calls to `trace` as `aten` instructions with snapshot `snap` and binds their outputs.
   DrainResult drain(ir::Trace& trace, ir::StateId snap);
   void discard();            // forgets the logged calls
-  static bool inOperator();  // is this thread inside a logged call (a kernel written in Python, say)?
+  static bool inOperator();  // true if this thread is in a logged call (such as a kernel in Python)
 
-  // Tensor identity. `level`: how much of its metadata follows from guards.
+  // The identity of tensors. `level`: how much of a tensor's metadata follows from guards.
   std::optional<ir::ValueId> valueOf(PyObject* tensor) const;
   void bind(PyObject* tensor, ir::ValueId value, MetaLevel level);
   MetaLevel level(ir::ValueId value) const;
   void setLevel(ir::ValueId value, MetaLevel level);
-  // The operator that made a tensor of which nothing is known but what it was like this time; null: it is
-  // none.
+  // The operator that made the tensor, if the tensor's metadata is only likely to be the same in each run;
+  // else null.
   const std::string* likelyFrom(ir::ValueId value) const;
-  void forget(ir::ValueId value);  // the instruction that made it was taken back
+  void forget(ir::ValueId value);  // the instruction that made it was removed
 
-  // The number of the metadata among those of the trace; adds it there.
+  // The index of the metadata in the trace; added if it is new.
   ir::MetaId internMeta(ir::Trace& trace, const ir::TensorDesc& info);
-  std::vector<MetaLevel> takeLevels();  // by ValueId: what holds from the definition on
-  // Of a trace that is continued, before anything else.
+  std::vector<MetaLevel> takeLevels();  // by ValueId: the level at the value's definition
+  // For a trace that is continued; called first.
   void adopt(const ir::Trace& trace, const std::vector<MetaLevel>& levels);
 
  private:

@@ -1,4 +1,4 @@
-// Inside torchapi only: what the recorder and the executor know about one operator, worked out once from its
+// Inside torchapi only: what the recorder and the executor know about an operator, derived once from its
 // schema.
 //
 // Ownership: OpSchemas live as long as the process (operators are few); pointers to them never die. Threads:
@@ -34,7 +34,7 @@ enum class ArgClass : uint8_t {
   kScalarList,
   kOptionalTensorList,
   kStringList,
-  kGenerator,  // only none
+  kGenerator,  // only None
   kUnsupported,
 };
 
@@ -49,17 +49,18 @@ struct OpSchema {
   std::vector<Arg> results;
   bool mutates = false;        // writes to a tensor or draws random numbers
   bool dynamicShape = false;   // the sizes of the results depend on the data
-  bool likelyShape = false;    // ... for all that is known: nothing says so
-  bool dynamicIfMask = false;  // ... if an index is a mask
-  bool makesEmpty = false;     // memory that nothing was written to
-  bool ofMetadata = false;     // the result follows from metadata
-  bool rankOfSizes = false;    // the rank of the results depends on sizes, or on who knows what
-  bool rankOfNumbers = false;  // ... on numbers among the arguments
+  bool likelyShape = false;    // nothing says whether the sizes depend on the data
+  bool dynamicIfMask = false;  // they depend on the data if an index is a mask
+  bool makesEmpty = false;     // makes uninitialized memory
+  bool ofMetadata = false;     // the result follows from metadata alone
+  // The rank of the results depends on sizes, or is not known to be independent of them.
+  bool rankOfSizes = false;
+  bool rankOfNumbers = false;  // the rank of the results depends on numbers among the arguments
 
   explicit OpSchema(const c10::OperatorHandle& handle);
 };
 
-// The entry of an operator, made at the first request.
+// The entry of an operator. It is made when it is first asked for.
 const OpSchema& opSchemaOf(const c10::OperatorHandle& op);
 // By the name that the IR uses: namespace.name.overload, `default` for the empty overload. Null: no such
 // operator.

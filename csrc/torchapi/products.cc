@@ -12,7 +12,7 @@ using Sgemm = void (*)(const char* transa, const char* transb, const int* m, con
                        const float* alpha, const float* a, const int* lda, const float* b, const int* ldb,
                        const float* beta, float* c, const int* ldc);
 
-// The one that lies in torch's own library, as others may have other types of integers.
+// Finds sgemm in torch's own library. Other libraries may use another integer type.
 Sgemm findSgemm() {
   Dl_info place;
   auto* known = static_cast<at::Tensor (*)(const at::Tensor&, const at::Tensor&)>(&at::cpu::mm);
@@ -37,7 +37,7 @@ bool hasFloatProducts() {
 }
 
 void multiplyFloats(const ProductShape& shape, const float* left, const float* right, float* result) {
-  // By columns, as BLAS has it, the result is right^T * left^T.
+  // BLAS stores matrices by columns, so it has to compute right^T * left^T.
   const int n = static_cast<int>(shape.n), m = static_cast<int>(shape.m), k = static_cast<int>(shape.k);
   const int lda = static_cast<int>(shape.rightStride), ldb = static_cast<int>(shape.leftStride),
             ldc = static_cast<int>(shape.resultStride);

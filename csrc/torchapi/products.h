@@ -15,10 +15,10 @@ struct ProductShape {
   bool rightByColumns = false;
 };
 
-// Is there one, and would torch compute products of floats with it in full precision?
+// True if there is such a BLAS, and torch would compute products of floats with it in full precision.
 bool hasFloatProducts();
-// result[m,n] = left[m,k] * right[k,n], all by rows; `rightByColumns`: the second by columns. Strides are
-// from row to row, or column to column. No number is 0.
+// result[m,n] = left[m,k] * right[k,n], all stored by rows; `rightByColumns`: `right` is stored by columns.
+// Strides go from row to row, or from column to column. No extent may be 0.
 void multiplyFloats(const ProductShape& shape, const float* left, const float* right, float* result);
 
 }  // namespace kintsugi::torchapi

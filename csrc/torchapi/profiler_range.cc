@@ -4,7 +4,8 @@
 
 namespace kintsugi::torchapi {
 
-// What the dispatcher asks before each operation: some nanoseconds, where hasCallbacks() takes a lock.
+// The dispatcher asks the same before each operation. It takes nanoseconds, whereas hasCallbacks() takes a
+// lock.
 bool profilerActive() { return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value(); }
 
 struct ProfilerRange::Impl {

@@ -8,7 +8,7 @@
 
 namespace kintsugi::torchapi {
 
-// Does a profiler look at this thread? Cheap enough to ask for at every call.
+// True if a profiler watches this thread. Cheap enough to check at every call.
 bool profilerActive();
 
 class ProfilerRange {

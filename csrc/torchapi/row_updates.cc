@@ -13,7 +13,7 @@ namespace kintsugi::torchapi {
 
 namespace {
 
-// The tensor as [outer][places][inner], and what is written as [outer][count][inner].
+// The tensor is seen as [outer][places][inner], and what is written as [outer][count][inner].
 struct Shape {
   int64_t outer = 1, places = 1, count = 1, inner = 1;
 };
@@ -51,7 +51,8 @@ struct Add {
   void operator()(T& to, T from) const { to += from; }
 };
 
-// One index for all outer positions; threads divide the inner dimension.
+// For one index for all outer positions (index_add, index_copy). The inner dimension is divided among
+// threads.
 template <class T, class Write>
 bool updateWhole(const Shape& shape, T* target, const int64_t* index, const T* source) {
   std::atomic<bool> fine{true};
@@ -106,7 +107,7 @@ bool updateRuns(const Shape& shape, T* into, const int64_t* index, Source source
   return inside;
 }
 
-// An index for each element; threads divide the outer dimension.
+// For an index for each element (scatter, scatter_add). The outer dimension is divided among threads.
 template <class T, class Write, class Source>
 bool updateEach(const Shape& shape, T* target, const int64_t* index, Source source) {
   std::atomic<bool> fine{true};

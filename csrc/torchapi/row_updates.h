@@ -1,9 +1,9 @@
 // Scatter updates: writes to indexed places of a tensor, as index_add_, index_copy_, scatter_ and
-// scatter_add_ do: for contiguous tensors, in plain loops. ATen's own go through an iterator for each row, or
-// for each element.
+// scatter_add_ do. For contiguous tensors they run in plain loops, whereas ATen uses an iterator for each row
+// or element.
 //
-// Ownership: none. Threads: any; work is shared by torch's threads, such that what falls into one place is
-// written by one of them, in order. GIL: not needed. Invalidation: none.
+// Ownership: none. Threads: any. torch's threads share the work; all writes to one place are made by one
+// thread, in order. GIL: not needed. Invalidation: none.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ struct RowUpdate {
 enum class RowUpdateStatus : uint8_t {
   kDone,
   kOther,   // tensors of other types or layouts; nothing has been written
-  kFailed,  // a place is not there; some of the others have been written
+  kFailed,  // an index is out of range; some of the writes have been made
 };
-// `source`: unused by kScatterNumber. `target` is nobody else's.
+// `source` is not used by kScatterNumber. Nobody else holds `target`.
 RowUpdateStatus updateRows(const RowUpdate& update, void* target, void* index, void* source);
 
 }  // namespace kintsugi::torchapi

@@ -16,16 +16,16 @@ namespace kintsugi::torchapi {
 
 namespace {
 
-// After so many allocations, what has not been needed since the last time goes back to the system.
+// After this many allocations, memory that was not needed since the last time is given back to the system.
 constexpr uint32_t kEpoch = 4096;
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr bool kPossible = false;  // the sanitizer is to catch reads past the end of a tensor
+constexpr bool kPossible = false;  // so that the sanitizer finds reads past the end of a tensor
 #else
 constexpr bool kPossible = true;
 #endif
 
-// Lives as long as the process: tensors may end while it exits.
+// Never destroyed: tensors may be freed while the process exits.
 class Pool {
  public:
   static Pool& instance() {
@@ -49,7 +49,7 @@ class Pool {
     std::lock_guard lock(mutex_);
     heap_.release(block);
     if (const size_t limit = limit_.load(std::memory_order_relaxed); heap_.idleBytes() > limit) {
-      heap_.trim(limit / 2);  // not again for the next block
+      heap_.trim(limit / 2);  // so that the next block does not trim again
     }
   }
 
@@ -83,12 +83,12 @@ class Pool {
   const size_t memory_;
   BlockHeap heap_;
   std::atomic<size_t> limit_ = 0;
-  size_t most_ = 0;  // in use at once, since the last time
+  size_t most_ = 0;  // the most bytes in use at once since the last trim
   uint32_t allocations_ = 0;
 };
 
-// What was torch's allocator before; null: nothing is installed. Written once, with the GIL, before the first
-// run.
+// torch's allocator before ours was installed; null: ours is not installed. Written once, with the GIL,
+// before the first run.
 at::Allocator* fallback = nullptr;
 
 void release(void* memory) {
@@ -101,7 +101,7 @@ void release(void* memory) {
   }
 }
 
-// If the system has no memory left, idle blocks are given back, and it is asked again.
+// If the system has no memory left, gives idle blocks back and asks again.
 void* allocateElsewhere(size_t bytes) {
   try {
     return fallback->allocate(bytes).release_context();
@@ -114,7 +114,7 @@ void* allocateElsewhere(size_t bytes) {
   return fallback->allocate(bytes).release_context();
 }
 
-// All blocks have the same deleter, as callers of raw_deleter() expect.
+// All blocks have the same deleter, because callers of raw_deleter() expect that.
 class RunAllocator final : public at::Allocator {
  public:
   RunAllocator() : leastBytes_(target().costs.pooledBytes) {}
@@ -134,14 +134,14 @@ class RunAllocator final : public at::Allocator {
   }
 
  private:
-  const size_t leastBytes_;  // smaller ones are not worth a lock, and glibc keeps them
+  const size_t leastBytes_;  // smaller blocks are not worth a lock, and glibc keeps them
 };
 
 }  // namespace
 
 void installRunMemory() {
   at::Allocator* current = c10::GetCPUAllocator();
-  // An allocator of the user's whose blocks are more than a pointer stays as it is.
+  // If the user has installed an allocator whose blocks are more than a pointer, it stays.
   if (!kPossible || fallback != nullptr || current->raw_deleter() == nullptr) {
     return;
   }

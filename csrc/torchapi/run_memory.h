@@ -1,15 +1,15 @@
-// The memory of tensors that runs make: kept between runs, so that steady state touches no page for the first
-// time.
+// Keeps the memory of tensors that runs make for the next run, so that no page has to be touched for the
+// first time again.
 //
-// Idea: glibc gives large blocks, and what lies at the end of its heap, back to the system as soon as they
-// are free. The next run gets them back one page fault after the other, each of which zeroes a page: measured
-// with mid-sized models, up to a third of eager mode's time. So torch's allocator on the CPU is replaced by
-// one that asks a BlockHeap first, while the thread is in a run (replay or native code, whoever allocates:
-// our kernels or torch's operators); everything else goes where it went before.
+// glibc gives large blocks, and blocks at the end of its heap, back to the system as soon as they are free.
+// The next run then gets their pages one page fault after the other, and each fault zeroes a page. With
+// mid-sized models this was measured to take up to a third of eager mode's time. So torch's CPU allocator is
+// replaced by one that asks a BlockHeap first, while the thread is in a run (replay or native code; for our
+// kernels and torch's operators alike). All other allocations go to the allocator that was there before.
 //
 // Ownership: a block belongs to its tensor's storage, which may outlive the run, the compiled callable and
-// reset(). Threads: any; one lock. Fork: the child has the same blocks. Invalidation: what is idle goes back
-// to the system beyond setRunMemoryLimit(), beyond what has been in use at once lately, and with
+// reset(). Threads: any; one lock. Fork: the child has the same blocks. Invalidation: idle blocks are given
+// back to the system beyond setRunMemoryLimit(), beyond what was recently in use at once, and by
 // trimRunMemory().
 //
 //   {
@@ -36,16 +36,16 @@ class RunMemoryScope {
 
 struct RunMemory {
   uint64_t used = 0;  // bytes in tensors
-  uint64_t idle = 0;  // bytes that are kept for the next ones
+  uint64_t idle = 0;  // bytes that are kept for later tensors
 };
 
-// Once, before the first run.
+// Called once, before the first run.
 void installRunMemory();
-// How many bytes may stay idle, but no more than an eighth of the memory that there is; 0: runs allocate as
-// everything else does.
+// The number of bytes that may stay idle, limited to an eighth of the machine's memory. 0: runs allocate like
+// all other code.
 void setRunMemoryLimit(uint64_t bytes);
 RunMemory runMemory();
-// All that is idle goes back to the system.
+// Gives all idle memory back to the system.
 void trimRunMemory();
 
 }  // namespace kintsugi::torchapi

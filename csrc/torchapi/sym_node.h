@@ -12,14 +12,14 @@
 
 namespace kintsugi::torchapi {
 
-// The value of the trace that an argument is; nothing for everything else.
+// The value of the trace that a symbolic argument stands for; nothing for other arguments.
 std::optional<ir::ValueId> traceValueOf(const c10::IValue& number);
-// The same for the tensor that a binding made of a symbolic number in a tensor's place. Takes the GIL.
+// The same for a tensor that a binding has made of a symbolic number. Takes the GIL.
 std::optional<ir::ValueId> traceValueOf(const at::Tensor& wrapped);
-// The number that an argument is without being told (TraceNumber::veiled).
+// The number of an argument that hides it from bindings (TraceNumber::veiled).
 std::optional<int64_t> veiledOf(const c10::IValue& number);
 
-// The argument as a kernel takes it: every symbolic number of the trace replaced by the number itself.
+// Replaces symbolic numbers of the trace in the argument by the numbers themselves, as kernels need them.
 void makeConcrete(c10::IValue& argument);
 
 }  // namespace kintsugi::torchapi

@@ -17,9 +17,9 @@ namespace kintsugi::torchapi {
 
 namespace {
 
-// A number of the trace, or a comparison of numbers. Bindings rarely compute with numbers: arithmetic pins
-// its operands and gives a constant. A comparison pins its operands only if its answer is required; a binding
-// that asks whether the answer is known takes its general path.
+// A number of the trace, or a comparison of such numbers. Bindings rarely compute with numbers, so arithmetic
+// pins its operands and returns a constant. A comparison pins its operands only if its answer is needed. A
+// binding that only asks whether the answer is known takes its general path.
 class TraceNode final : public c10::SymNodeImpl {
  public:
   TraceNode(NumberSink* sink, TraceNumber number) : sink_(sink), number_(number) {}
@@ -152,6 +152,7 @@ class TraceNode final : public c10::SymNodeImpl {
   c10::SymNode truth(bool b) {
     return c10::make_intrusive<TraceNode>(sink_, TraceNumber{ir::kNone, ir::TypeKind::kBool, b ? 1 : 0, 0});
   }
+  // A constant: pins both numbers.
   template <typename F>
   c10::SymNode arith(const c10::SymNode& o, F f) {
     TraceNode& other = of(o);
@@ -166,6 +167,7 @@ class TraceNode final : public c10::SymNodeImpl {
       return a.isFloat() || b.isFloat() ? f(a.real(), b.real()) : f(a.pinned().i, b.pinned().i);
     });
   }
+  // A bool: known if both numbers are; otherwise computed when its answer is needed.
   template <typename F>
   c10::SymNode ask(const c10::SymNode& o, F question) {
     TraceNode& other = of(o);
@@ -180,7 +182,7 @@ class TraceNode final : public c10::SymNodeImpl {
 
   NumberSink* sink_;
   TraceNumber number_;
-  std::function<bool()> question_;  // a truth that nobody has insisted on
+  std::function<bool()> question_;  // of a comparison (or and, or, not): computes the answer
 };
 
 using TraceNodePtr = c10::intrusive_ptr<TraceNode>;
@@ -189,7 +191,7 @@ TraceNodePtr oursOf(const c10::SymNode& node) {
   if (auto* direct = dynamic_cast<TraceNode*>(node.get())) {
     return TraceNodePtr::reclaim_copy(direct);
   }
-  // A SymFloat of ours comes back behind the Python object that it was given as.
+  // torch wraps a SymFloat of ours in the Python object that it was passed as.
   auto* python = dynamic_cast<torch::impl::PythonSymNodeImpl*>(node.get());
   if (python == nullptr) {
     return {};
@@ -215,7 +217,7 @@ PyObject* wrappedName() {
   return name;
 }
 
-// Scalar[], as the foreach operators take it, with a symbolic number in it.
+// True for a Scalar[], as foreach operators take it, that has a symbolic number in it.
 bool isNumberList(const c10::IValue& argument) {
   if (!argument.isList() || argument.toList().elementType()->kind() != c10::TypeKind::NumberType) {
     return false;
@@ -225,7 +227,8 @@ bool isNumberList(const c10::IValue& argument) {
                      [](const c10::IValue& element) { return element.isSymInt() || element.isSymFloat(); });
 }
 
-// The node of a tensor that stands for a symbolic number; the binding has left the number at the tensor.
+// The node of a tensor that stands for a symbolic number. The binding has stored the number as an attribute
+// of the tensor.
 TraceNodePtr nodeOfWrapped(const at::Tensor& tensor) {
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (!tensor.defined() || !impl->is_wrapped_number() || impl->pyobj_slot()->load_pyobj() == nullptr) {
@@ -259,7 +262,7 @@ pyapi::Ref<> makeSymNumber(NumberSink& sink, const TraceNumber& number) {
 
 namespace {
 
-// Null: it is no symbolic number.
+// The plain number; null if the object is no symbolic number.
 pyapi::Ref<> plainNumber(PyObject* object) {
   const py::handle handle(object);
   if (torch::is_symint(handle)) {
@@ -308,7 +311,7 @@ pyapi::Ref<> withoutSymNumbers(PyObject* object) {
     if (PyTuple_Check(object)) {
       return plainTuple(object);
     }
-    if (PyList_CheckExact(object)) {  // nobody else has it yet
+    if (PyList_CheckExact(object)) {  // the list is new: nobody else has it yet
       bool any = false;
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i) {
         pyapi::Ref<> item = withoutSymNumbers(PyList_GET_ITEM(object, i));

@@ -46,7 +46,7 @@ AtenCall::Status TapedCall::run(Value* values, CallState& state) const {
     const c10::AutoGradMode on(true);
     status = call_->run(values, state);
   }
-  // A value may stand there twice.
+  // In reverse order, because the same value may occur twice.
   for (size_t k = follows_.size(); k-- > 0;) {
     values[follows_[k]].tensor = before[k];
   }

@@ -19,7 +19,7 @@ inline ir::Device deviceOf(const at::TensorImpl& impl) {
   return {static_cast<int8_t>(device.type()), device.index()};
 }
 inline c10::ScalarType scalarTypeOf(ir::DType dtype) { return static_cast<c10::ScalarType>(dtype); }
-// The sizes and strides alone, as far as the metadata compares them. The tensor is plain.
+// Compares sizes and strides alone, as far as the description fixes them. The tensor must be plain.
 bool sizesMatch(const at::TensorImpl& impl, const ir::TensorDesc& info);
 
 inline at::TensorImpl* implOf(void* impl) { return static_cast<at::TensorImpl*>(impl); }

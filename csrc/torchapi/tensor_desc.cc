@@ -18,7 +18,8 @@ namespace {
 using c10::DispatchKey;
 using c10::DispatchKeySet;
 
-// Tensors whose memory or dispatch is not that of a strided tensor with one storage.
+// Dispatch keys of tensors that are not strided tensors with one storage of their own, or that are dispatched
+// differently.
 const DispatchKeySet kNotPlain = DispatchKeySet(
     {DispatchKey::Sparse, DispatchKey::SparseCsr, DispatchKey::Quantized, DispatchKey::NestedTensor,
      DispatchKey::BatchedNestedTensor, DispatchKey::Python, DispatchKey::PythonTLSSnapshot,
@@ -36,8 +37,8 @@ bool requiresGrad(const at::TensorImpl& impl) {
   return meta != nullptr && meta->requires_grad();
 }
 
-// Tensors without strides (sparse, quantized by channel, opaque) still have sizes; those of subclasses that
-// dispatch to Python, of nested tensors and of functorch wrappers are not ours to ask.
+// Tensors without strides (sparse, quantized by channel, opaque) still have sizes. The sizes of nested
+// tensors, functorch wrappers and subclasses that dispatch to Python must not be asked for here.
 bool hasPlainSizes(const at::TensorImpl& impl) {
   static const DispatchKeySet kNoSizes({DispatchKey::NestedTensor, DispatchKey::BatchedNestedTensor,
                                         DispatchKey::Python, DispatchKey::FuncTorchBatched,
@@ -52,13 +53,13 @@ bool isTensor(PyObject* object) {
   if (THPVariableClass == nullptr) {
     return false;
   }
-  // The real type only: `__class__` may be a property that lies, and reading it may run Python code.
+  // Uses the real type. `__class__` may be a property that lies, and reading it may run Python code.
   return isExactTensorType(Py_TYPE(object)) ||
          PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0;
 }
 
 bool isRandomGenerator(PyObject* object) {
-  // THPGenerator_Check() asks isinstance(), which its metaclass answers in Python.
+  // THPGenerator_Check() calls isinstance(), which a metaclass in Python answers.
   return reinterpret_cast<PyObject*>(Py_TYPE(object)) == THPGeneratorClass;
 }
 
@@ -152,7 +153,7 @@ bool implMatches(const void* pointer, const ir::TensorDesc& info, bool sizes) {
     return false;
   }
   if (!info.plain) {
-    // Where nothing was read, nothing can be compared, and the guard never holds.
+    // If no sizes could be read, nothing can be compared, and the guard always fails.
     return hasPlainSizes(impl) && static_cast<int8_t>(impl.layout()) == info.layout &&
            (sizes ? impl.sizes() == c10::IntArrayRef(info.sizes)
                   : impl.dim() == static_cast<int64_t>(info.sizes.size()));
@@ -221,7 +222,7 @@ bool sizeIsBetween(PyObject* object, PyObject* range) {
 bool isContiguous(PyObject* tensor) { return THPVariable_Unpack(tensor).is_contiguous(); }
 
 bool matches(PyObject* tensor, const ir::TensorDesc& info, bool sizes) {
-  // Subclass of Tensor or not is decided by the exact type, so that the unpacking below is safe.
+  // The exact type decides whether it is a tensor, so the unpacking below is safe.
   return Py_TYPE(tensor) == info.pyType &&
          implMatches(THPVariable_Unpack(tensor).unsafeGetTensorImpl(), info, sizes);
 }

@@ -11,9 +11,9 @@ namespace {
 
 using torch::autograd::AutogradMeta;
 
-constexpr size_t kLine = 64;  // no cache line of a processor that torch runs on is shorter
+constexpr size_t kLine = 64;  // no processor that torch runs on has a shorter cache line
 
-// Sizes and strides are short: a loop beats the call of memcmp.
+// Sizes and strides are short, so a loop is faster than a call of memcmp.
 bool same(const int64_t* a, const int64_t* b, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     if (a[i] != b[i]) {
@@ -42,7 +42,7 @@ bool matchesFast(TensorCheck& check) {
     return false;
   }
   const c10::TensorImpl& impl = *THPVariable_Unpack(check.tensor).unsafeGetTensorImpl();
-  // Equal key sets: the same layout, and a custom one has a key of its own.
+  // Equal key sets imply the same layout, since a custom layout has a key of its own.
   if (impl.key_set().raw_repr() != info.keySet || !info.plain || impl.has_symbolic_sizes_strides() ||
       dtypeOf(impl) != info.dtype || deviceOf(impl) != info.device) {
     return false;
@@ -69,8 +69,8 @@ bool matchesFast(TensorCheck& check) {
 }  // namespace
 
 size_t firstMismatch(TensorCheck* checks, size_t count) {
-  // Each tensor is three to six cache lines behind pointers; a few tensors ahead hides most of the memory's
-  // latency.
+  // Each tensor takes three to six cache lines behind pointers. Prefetching a few tensors ahead hides most of
+  // the latency.
   constexpr size_t kAhead = 6;
   for (size_t i = 0; i < count; ++i) {
     if (i + kAhead < count) {

@@ -14,7 +14,7 @@ namespace kintsugi::torchapi {
 struct TensorCheck {
   PyObject* tensor = nullptr;
   const ir::TensorDesc* info = nullptr;
-  const void* impl = nullptr;  // where the metadata was the last time
+  const void* impl = nullptr;  // the address of the metadata the last time
   const void* autogradMeta = nullptr;
   enum class Sizes : uint8_t { kExact, kOpen, kRank };  // kOpen: those that the description compares
   Sizes sizes = Sizes::kExact;
@@ -23,8 +23,8 @@ struct TensorCheck {
 // The index of the first tensor that differs from its metadata, or `count`. Same answers as matches().
 size_t firstMismatch(TensorCheck* checks, size_t count);
 
-// A tensor that C++ holds too (a `.grad`, a saved tensor), so that dropping the Python reference does not
-// free it.
+// True if C++ holds the tensor too (a `.grad`, a saved tensor), so that dropping the Python reference does
+// not free it.
 bool hasOtherOwner(PyObject* object);
 
 }  // namespace kintsugi::torchapi

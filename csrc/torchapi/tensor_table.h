@@ -19,7 +19,7 @@ class TensorTable {
  public:
   struct Known {
     ir::ValueId value = ir::kNone;
-    size_t stamp = 0;  // metaStamp(): to notice that an in-place operation changed the metadata
+    size_t stamp = 0;  // metaStamp(): shows that an in-place operation changed the metadata
     c10::weak_intrusive_ptr<at::TensorImpl, c10::UndefinedTensorImpl> weak{
         c10::intrusive_ptr<at::TensorImpl, c10::UndefinedTensorImpl>()};
   };
@@ -29,25 +29,25 @@ class TensorTable {
     return it == known_.end() ? nullptr : &it->second;
   }
   void bind(const at::TensorImpl* impl, size_t stamp, ir::ValueId value, MetaLevel level);
-  void forget(ir::ValueId value);  // no tensor goes by this name any more
+  void forget(ir::ValueId value);  // no tensor has this value any more
 
   MetaLevel level(ir::ValueId value) const {
     return value < levels_.size() ? levels_[value] : MetaLevel::kUnknown;
   }
   void setLevel(ir::ValueId value, MetaLevel level);
-  // A result of an operator that nothing is known of, whose arguments were all known: likely to lie as it
-  // does now in every run.
+  // For the result of an operator whose sizes nobody declares, where all arguments are known: in every run it
+  // is likely to have the metadata that it has now.
   void setLikely(ir::ValueId value, const OpSchema& op) { likely_[value] = &op; }
   const std::string* likelyFrom(ir::ValueId value) const {
     const auto it = likely_.find(value);
     return it == likely_.end() ? nullptr : &it->second->name;
   }
-  // What holds from a value's definition on: guards in the trace have raised level() since.
+  // By value: the level at the value's definition. Guards in the trace may have raised level() since.
   std::vector<MetaLevel> takeLevels() { return std::move(declared_); }
   void adoptLevels(const std::vector<MetaLevel>& levels) { levels_ = declared_ = levels; }
 
   ir::MetaId internMeta(ir::Trace& trace, const ir::TensorDesc& info);
-  // Goes on with the metadata of a trace that is continued.
+  // Takes over the metadata of a trace that is continued.
   void adoptMetas(const ir::Trace& trace);
   uint32_t opName(ir::Trace& trace, const OpSchema& schema);
 
@@ -58,7 +58,7 @@ class TensorTable {
   std::vector<MetaLevel> levels_;    // by ValueId
   std::vector<MetaLevel> declared_;  // likewise
   std::unordered_map<ir::ValueId, const OpSchema*> likely_;
-  std::unordered_multimap<size_t, ir::MetaId> metaIndex_;  // into the trace's
+  std::unordered_multimap<size_t, ir::MetaId> metaIndex_;  // the trace's metadata, by hash
   std::unordered_map<const OpSchema*, uint32_t> opNames_;
 };
 

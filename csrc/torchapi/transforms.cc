@@ -20,12 +20,12 @@ bool isWrapper(PyObject* object) {
 bool isZeroTensor(PyObject* tensor) { return THPVariable_Unpack(tensor)._is_zerotensor(); }
 
 bool transformsActive() {
-  // Included from the first layer to the last; while a layer passes a call on, it is not one of them.
+  // This key is included while there is a layer, except while the layer passes a call on.
   return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
 }
 
-// The headers of the wrappers of grad() need a library that torch does not bring, so torch's own binding is
-// asked.
+// Calls torch's own binding, because the headers of grad()'s wrappers need a library that torch does not
+// ship.
 pyapi::Ref<> innermost(PyObject* wrapper) {
   static constinit pyapi::Lazy<PyObject*> unwrapSlot;
   PyObject* unwrap = unwrapSlot.get([]() -> PyObject* {

@@ -1,5 +1,4 @@
-// functorch's transforms (vmap and others): are any active, and what is inside the tensors that they hand
-// out?
+// functorch's transforms (vmap and others): whether any is active, and the tensors inside of their wrappers.
 //
 // Ownership: as each function says. Thread: transforms belong to a thread; GIL held.
 #pragma once
@@ -8,9 +7,9 @@
 
 namespace kintsugi::torchapi {
 
-bool isWrapper(PyObject* object);           // what a transform gives to the function that it runs
-bool isZeroTensor(PyObject* tensor);        // zeros without memory, of forward mode differentiation
+bool isWrapper(PyObject* object);           // a wrapper that a transform passes to its function
+bool isZeroTensor(PyObject* tensor);        // zeros without memory, used by forward-mode differentiation
 bool transformsActive();                    // in this thread
-pyapi::Ref<> innermost(PyObject* wrapper);  // the tensor in all wrappers; other tensors themselves
+pyapi::Ref<> innermost(PyObject* wrapper);  // the tensor inside all wrappers; for others the tensor itself
 
 }  // namespace kintsugi::torchapi

@@ -1,8 +1,8 @@
-// OpDrain: zeros that forward mode differentiation keeps without memory.
+// OpDrain: zeros without memory, as forward-mode differentiation uses them.
 //
-// Such a tensor (at::Tensor::_is_zerotensor) is written into the trace as an expanded zero, which operators
-// take for what it is. What operators make of it without computing anything is written as what they do:
-// another zero, or, of a sum, a copy of the other operand.
+// Such a tensor (at::Tensor::_is_zerotensor) is written into the trace as an expanded zero, which means the
+// same to operators. If an operator's result needs no computing, the trace gets the result directly: another
+// zero, or for a sum a copy of the other operand.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/zeros.h>
 
@@ -28,7 +28,7 @@ bool OpDrain::makesZero(const OpLog::Entry& entry) const {
 void OpDrain::appendZero(const at::Tensor& tensor) {
   at::Tensor zero, expanded;
   {
-    // No transform takes these for its own.
+    // No transform may take these tensors for its own.
     const c10::impl::ExcludeDispatchKeyGuard transforms(c10::DispatchKeySet(
         {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode,
          c10::DispatchKey::FuncTorchVmapMode}));
@@ -55,7 +55,7 @@ void OpDrain::appendZero(const at::Tensor& tensor) {
   table_.bind(impl, metaStamp(*impl), made, MetaLevel::kFull);
 }
 
-// x + 0 and 0 - x, where one of the two is such a zero, are x and -x to the bit. Null: it is another
+// x + 0 and 0 - x, where the 0 is such a zero, are x and -x, bit for bit. Returns x; null if it is another
 // operator.
 const at::Tensor* OpDrain::addedToZero(const OpLog::Entry& entry, const OpSchema& schema) const {
   const Operator op = ops::find(schema.name);

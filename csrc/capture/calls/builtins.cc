@@ -110,15 +110,15 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
     return ctx.rec.torch.torchStep(ctx, result);
   }
   bool gone = plan.how == AttributePlan::kRaises;
-  // As an attribute that the program names (record/attributes.cc): Python code that runs there is noticed. Of
-  // functions C code only reads.
+  // As in record/attributes.cc, a step notices Python code that runs in it. Attributes of functions are only
+  // read, by C code.
   if (plan.how == AttributePlan::kStep) {
     const bool reads = PyFunction_Check(o) && !has && !isRenamed(ctx.rec, o);
     const auto kind = reads ? CallKind::kPure : CallKind::kKnown;
     return ctx.rec.steps.callStep(ctx, kind, nullptr, result);
   }
   if (plan.how == AttributePlan::kFrame) {
-    // With a default, an AttributeError is not the end of the call.
+    // With a default, the call goes on after an AttributeError, so an exit inside the frame is not possible.
     plan.pending.rebuildable = !has && ctx.total() == 2 && ctx.popped > 0;
     plan.pending.site = ctx.rec.snapshots.callSite(ctx.instr, ctx.popped);
     ctx.rec.callees.expectFrame(std::move(plan.pending));
@@ -138,7 +138,7 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
   } else if (gone) {
     result = fallback;
   } else if (frame) {
-    // The property or __getattr__ may have raised AttributeError, which gives the default.
+    // An AttributeError of the property or of `__getattr__` gives the default.
     result = ctx.rec.expected.raised() ? fallback : ctx.rec.callees.returned();
   } else if (plan.how == AttributePlan::kMethod) {
     result = boundMethod(ctx.rec, ctx.act.peek(1), plan.function, Shadow::constant(), self.get(), shadow);
@@ -160,13 +160,13 @@ namespace {
 
 Flow callableModel(CallContext& ctx, Shadow& result) {
   ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);
-  ctx.rec.guards.guardTypeVersion(Py_TYPE(ctx.args[0]));  // a class may get a __call__
+  ctx.rec.guards.guardTypeVersion(Py_TYPE(ctx.args[0]));  // the class may get a `__call__`
   result = Shadow::constant();
   return run(ctx);
 }
 
-// A tensor with dimensions whose sizes vary: with more or fewer elements than one it raises, before any
-// operator is called.
+// For a tensor whose sizes vary. With more or fewer elements than one, torch raises before any operator is
+// called, so its sizes are pinned.
 bool pinOneElement(CallContext& ctx) {
   Shadow shadow = ctx.shadows[0];
   if (shadow.isVirtual() || isForeign(shadow, ctx.args[0])) return true;
@@ -224,7 +224,7 @@ Flow iterModel(CallContext& ctx, Shadow& result) {
   Shadow shadow = ctx.shadows[0];
   if (ctx.total() == 2 && ctx.kwnames == nullptr) return iterUntilModel(ctx, result);
   if (ctx.total() != 1) return opaqueModel(ctx, result);
-  ctx.rec.guards.guardType(shadow, o);  // which says how it is iterated over
+  ctx.rec.guards.guardType(shadow, o);  // decides how to iterate
   if (PyObject* method = pythonMethod(o, "__iter__")) {
     PendingFrame pending = ctx.rec.callees.methodFrame(method, shadow, o);
     ctx.rec.guards.guardTypeVersion(Py_TYPE(o));
@@ -248,13 +248,13 @@ Flow iterModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// Is it an iterator of the trace, which says what comes next?
+// True for an iterator of the trace, so that the trace knows what comes next.
 bool isFollowed(RecordContext& rec, Shadow iterator) {
   return iterator.isVirtual() && isConsumed(rec.objects.virtualOf(iterator)) &&
          rec.objects.virtualOf(iterator).value == ir::kNone;
 }
 
-// A step. Iterators of builtin containers call nothing back.
+// A step. Iterators of builtin containers call no other code.
 Flow unknownNext(CallContext& ctx, Shadow& result) {
   static const std::unordered_set<PyTypeObject*> plain = {
       &PyListIter_Type,    &PyTupleIter_Type,    &PyRangeIter_Type,
@@ -312,8 +312,8 @@ Flow nextModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// Whatever is done with a range needs its numbers, loops over it most of all; and it is another object each
-// time.
+// A range is always a new object, and whoever uses it needs its numbers (above all a loop), so these are
+// pinned.
 Flow rangeModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
@@ -328,8 +328,8 @@ Flow rangeModel(CallContext& ctx, Shadow& result) {
   return constantModel(ctx, result);
 }
 
-// For the iterator that C code will make for an argument of enumerate() or zip(): another one, until it is
-// there.
+// The shadow of the iterator that C code will make for an argument of enumerate() or zip(). It has an
+// iterator of its own as its object until the real one is there (takeIterators).
 std::optional<Shadow> innerIterator(CallContext& ctx, size_t i) {
   PyObject* o = ctx.args.any(i);
   Shadow shadow = ctx.shadows.any(i);
@@ -346,7 +346,8 @@ std::optional<Shadow> innerIterator(CallContext& ctx, size_t i) {
   return ctx.rec.objects.newIterator(stand.get(), shadow, o);
 }
 
-// Those that C code has made. `iterators`: all of them, as the object tells; null: it tells nothing.
+// Puts the real iterators that C code has made in place of those. `iterators` are the parts that the object's
+// `__reduce__` shows; null: none.
 void takeIterators(RecordContext& rec, PyObject* iterators, const std::vector<size_t>& made,
                    const std::vector<Shadow>& parts, std::vector<pyapi::Ref<>>& objects) {
   if (iterators == nullptr) return;
@@ -357,7 +358,7 @@ void takeIterators(RecordContext& rec, PyObject* iterators, const std::vector<si
   }
 }
 
-// The number that enumerate() counts from, if it stays one of 64 bits.
+// The number that enumerate() counts from. False if the count may overflow 64 bits.
 bool startOf(CallContext& ctx, int64_t& start) {
   Shadow shadow = ctx.shadows.any(1);
   PyObject* number = ctx.args.any(1);
@@ -376,7 +377,7 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
   int64_t start = 0;
   bool ok = ctx.positional >= count;
   std::vector<size_t> python;  // the parts whose __iter__ is Python
-  std::vector<size_t> made;    // those whose iterators C code makes
+  std::vector<size_t> made;    // the parts whose iterators C code makes
   if (kind == VirtualKind::kEnumerate && ctx.total() == 2) {
     ok = ctx.positional == 2 || (ctx.positional == 1 && ctx.keyword("start"));
     ok = ok && startOf(ctx, start);
@@ -456,10 +457,10 @@ Flow zipModel(CallContext& ctx, Shadow& result) {
 
 namespace {
 
-// What a reduction goes over: its arguments, and the elements of those that are lists or tuples.
+// What is among the operands of a reduction: its arguments, and the elements of lists and tuples.
 struct Operands {
   bool tensors = false;
-  bool numbers = false;  // numbers of the run
+  bool numbers = false;  // run-time numbers
 };
 
 Operands operandsOf(CallContext& ctx) {
@@ -481,7 +482,7 @@ Operands operandsOf(CallContext& ctx) {
 
 }  // namespace
 
-// all(), any(), sum(), min(), max() of what C code would iterate over by itself.
+// all(), any(), sum(), min() and max() of an iterable over which C code iterates by itself.
 Flow reduceModel(CallContext& ctx, Shadow& result, bool adds) {
   if (auto flow = reduceOpenList(ctx, result)) return *flow;
   if (auto flow = consumeOpen(ctx, result)) return *flow;
@@ -500,8 +501,8 @@ Flow reduceModel(CallContext& ctx, Shadow& result, bool adds) {
     result = Shadow::constant();
     return flow;
   }
-  // sum() of tensors adds them. The others decide by what is in them, or by numbers of the run: the call is
-  // made again, on the objects themselves, and gives one of them or a truth.
+  // sum() of tensors adds them. The other functions compare the items or ask for their truth: each run makes
+  // the call again, and the result is one of the items or a bool.
   const Operands operands = adds ? operandsOf(ctx) : Operands();
   if (!ctx.rec.live()) return run(ctx);
   if (!operands.tensors) return knownModel(ctx, result);
@@ -514,7 +515,8 @@ Flow reduceModel(CallContext& ctx, Shadow& result, bool adds) {
 
 namespace {
 
-// min() and max() of numbers of the trace: which of them it is becomes a guard, as C code compares them.
+// min() and max() of run-time numbers. A guard on each comparison, in C code's order, says which of them is
+// the result.
 std::optional<Shadow> extreme(CallContext& ctx, int op) {
   std::vector<PyObject*> items(ctx.args.begin(), ctx.args.end());
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
@@ -577,7 +579,7 @@ Flow reversedModel(CallContext& ctx, Shadow& result) {
     return flow;
   }
   if (!parts) return reversedObject(ctx, result);
-  // Iterate over a reversed copy: the same items in the same order.
+  // The iterator is described as one over a reversed copy, which gives the same items in the same order.
   pyapi::Ref<> copy = pyapi::steal(PySequence_Tuple(o));
   pyapi::Ref<> turned = pyapi::steal(PyTuple_New(PyTuple_GET_SIZE(copy.get())));
   for (Py_ssize_t i = 0, n = PyTuple_GET_SIZE(copy.get()); i < n; ++i) {
@@ -600,9 +602,10 @@ Flow superModel(CallContext& ctx, Shadow& result) {
     selfShadow = ctx.shadows[1];
     Shadow t = ctx.shadows[0];
     if (!pinClasses(ctx.rec, t, type)) return run(ctx);
-    ctx.rec.guards.guardType(selfShadow, self);  // whose classes are searched
+    ctx.rec.guards.guardType(selfShadow, self);  // decides which classes are searched
   } else if (ctx.total() == 0) {
-    // super(): __class__ is a free variable of the frame, the object its first local.
+    // super() without arguments: the class is in the free variable `__class__`, the object is the frame's
+    // first local.
     ctx.rec.callees.superArguments(ctx.frame, type, self, selfShadow);
   }
   if (type == nullptr || self == nullptr) {

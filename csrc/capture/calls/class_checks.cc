@@ -1,5 +1,5 @@
-// Models: isinstance() and issubclass(). What a check rests on becomes a guard; one that asks code of the
-// program's is a step.
+// Models: isinstance() and issubclass(). Guards cover what the answer depends on. A check that calls code of
+// the program is a step.
 #include <algorithm>
 #include <vector>
 
@@ -17,34 +17,34 @@ namespace {
 
 using pyapi::Known;
 
-// Who answers for a class.
-enum class Answer : uint8_t {
-  kMro,       // the bases of the class that is asked about
-  kAbc,       // ABCMeta, which keeps its answers
-  kAlias,     // typing's aliases, which ask the classes that they stand for
-  kProtocol,  // typing.Protocol, which looks at the class, and at the object where that does not say yes
-  kTorch,     // hooks of torch's, which look at types and flags of tensors
+// Who decides about a class.
+enum class Decider : uint8_t {
+  kMro,       // the MRO of the class that is asked about
+  kAbc,       // ABCMeta, which caches its answers
+  kAlias,     // an alias of typing, which asks the class behind it
+  kProtocol,  // typing.Protocol, which asks the class, and the object if the class does not match
+  kTorch,     // a hook of torch, which looks at types and flags of tensors
   kAnyone,    // code that may look at anything
 };
 
-Answer answererOf(PyObject* cls, bool instances) {
+Decider deciderOf(PyObject* cls, bool instances) {
   PyObject* hook = pythonMethod(cls, instances ? "__instancecheck__" : "__subclasscheck__");
-  if (hook == nullptr) return PyType_Check(cls) ? Answer::kMro : Answer::kAnyone;
+  if (hook == nullptr) return PyType_Check(cls) ? Decider::kMro : Decider::kAnyone;
   const auto isOneOf = [hook](std::initializer_list<Known> rows) {
     return std::ranges::any_of(rows, [hook](Known row) { return pyapi::isKnown(hook, row); });
   };
-  if (isOneOf({Known::kAbcInstanceCheck, Known::kAbcSubclassCheck})) return Answer::kAbc;
+  if (isOneOf({Known::kAbcInstanceCheck, Known::kAbcSubclassCheck})) return Decider::kAbc;
   if (isOneOf({Known::kAliasInstanceCheck, Known::kAliasSubclassCheck, Known::kSpecialAliasSubclassCheck,
                Known::kUnionAliasInstanceCheck, Known::kUnionAliasSubclassCheck}))
-    return Answer::kAlias;
-  if (pyapi::isKnown(hook, Known::kProtocolInstanceCheck)) return Answer::kProtocol;
+    return Decider::kAlias;
+  if (pyapi::isKnown(hook, Known::kProtocolInstanceCheck)) return Decider::kProtocol;
   const bool torch =
       PyFunction_Check(hook) && pyapi::isTorchCode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(hook)),
                                                    PyFunction_GET_GLOBALS(hook));
-  return torch ? Answer::kTorch : Answer::kAnyone;
+  return torch ? Decider::kTorch : Decider::kAnyone;
 }
 
-// The classes of a check, one by one: tuples and unions may hold others.
+// Collects the classes of a check. Tuples and unions may hold other ones.
 void addClasses(PyObject* classes, std::vector<PyObject*>& all) {
   pyapi::Ref<> parts = pyapi::newRef(classes);
   if (pyapi::isA(classes, Known::kUnionType))
@@ -54,18 +54,18 @@ void addClasses(PyObject* classes, std::vector<PyObject*>& all) {
     all.push_back(classes);
     return;
   }
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts.get()); ++i)  // the union holds them
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts.get()); ++i)  // kept alive by the union
     addClasses(PyTuple_GET_ITEM(parts.get(), i), all);
 }
 
-// Does an object say itself of what class it is?
-bool saysItsClass(PyObject* object) {
+// True if the object may answer `__class__` with another class than its type.
+bool mayOverrideClass(PyObject* object) {
   static PyObject* name = PyUnicode_InternFromString("__class__");
   return pythonMethod(object, "__getattribute__") != nullptr ||
          pyapi::lookUpInType(Py_TYPE(object), name) != pyapi::lookUpInType(&PyBaseObject_Type, name);
 }
 
-// Built-in types whose objects have the attributes of their type, all of them, and none that is None.
+// Built-in types whose objects have all attributes of their type, none of which is None.
 bool hasAttributesOfType(PyTypeObject* type) {
   static constexpr PyTypeObject* kTypes[] = {&PyLong_Type,    &PyFloat_Type, &PyBool_Type,  &PyComplex_Type,
                                              &PyUnicode_Type, &PyBytes_Type, &PyTuple_Type, &PyList_Type,
@@ -73,8 +73,8 @@ bool hasAttributesOfType(PyTypeObject* type) {
   return type == Py_TYPE(Py_None) || std::ranges::find(kTypes, type) != std::end(kTypes);
 }
 
-// A protocol says yes to a class that has its methods. Where it does not, it looks at the object's
-// attributes.
+// True if a check of a protocol asks the class only. A class with the protocol's methods matches at once. For
+// others the protocol looks at the object's attributes.
 bool asksClassOnly(RecordContext& rec, PyTypeObject* type, PyObject* protocol) {
   const Paused paused(rec.pauses);
   const bool yes = PyObject_IsSubclass(reinterpret_cast<PyObject*>(type), protocol) == 1;
@@ -82,19 +82,19 @@ bool asksClassOnly(RecordContext& rec, PyTypeObject* type, PyObject* protocol) {
   return yes || hasAttributesOfType(type);
 }
 
-// Is the answer one that guards can hold? `type`: of whom the check is.
+// True if guards can cover the answer; writes them. `type` is the class that is checked.
 bool guardAnswer(RecordContext& rec, PyTypeObject* type, PyObject* classes, bool instances) {
   std::vector<PyObject*> all;
   addClasses(classes, all);
   bool mro = false, abc = false;
   for (PyObject* cls : all) {
-    if (instances && reinterpret_cast<PyObject*>(type) == cls) break;  // nobody is asked
-    const Answer answer = answererOf(cls, instances);
-    if (answer == Answer::kAnyone || (answer == Answer::kProtocol && !asksClassOnly(rec, type, cls)))
+    if (instances && reinterpret_cast<PyObject*>(type) == cls) break;  // no class is asked
+    const Decider answer = deciderOf(cls, instances);
+    if (answer == Decider::kAnyone || (answer == Decider::kProtocol && !asksClassOnly(rec, type, cls)))
       return false;
-    if (answer == Answer::kProtocol) rec.guards.guardTypeVersion(reinterpret_cast<PyTypeObject*>(cls));
-    mro = mro || answer == Answer::kMro || answer == Answer::kAlias || answer == Answer::kProtocol;
-    abc = abc || answer == Answer::kAbc || answer == Answer::kAlias || answer == Answer::kProtocol;
+    if (answer == Decider::kProtocol) rec.guards.guardTypeVersion(reinterpret_cast<PyTypeObject*>(cls));
+    mro = mro || answer == Decider::kMro || answer == Decider::kAlias || answer == Decider::kProtocol;
+    abc = abc || answer == Decider::kAbc || answer == Decider::kAlias || answer == Decider::kProtocol;
   }
   if (mro) rec.guards.guardTypeVersion(type);
   if (abc) pyapi::watchAbcs();
@@ -113,7 +113,7 @@ Flow isinstanceModel(CallContext& ctx, Shadow& result) {
   if (!pinClasses(ctx.rec, classes, ctx.args[1])) return run(ctx);
   if (ctx.shadows[0].isSource()) ctx.rec.guards.guardType(ctx.shadows[0], object);
   const bool same = reinterpret_cast<PyObject*>(Py_TYPE(object)) == ctx.args[1];
-  if (!same && (saysItsClass(object) || !guardAnswer(ctx.rec, Py_TYPE(object), ctx.args[1], true)))
+  if (!same && (mayOverrideClass(object) || !guardAnswer(ctx.rec, Py_TYPE(object), ctx.args[1], true)))
     return opaqueModel(ctx, result);
   return constantAnswer(ctx, result);
 }

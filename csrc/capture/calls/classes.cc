@@ -1,8 +1,8 @@
 // Models: class statements, type(name, bases, dict), and the descriptors of a class body.
 //
-// A class statement calls back into Python for its body, for `__set_name__` and for `__init_subclass__`: the
-// model does what C code does, call by call, so that each frame is recorded. What the class is then, the
-// trace knows (classes.h).
+// A class statement calls back into Python for its body, for `__set_name__` and for `__init_subclass__`. The
+// model makes these calls one by one, as C code does, so that each frame is recorded. The result is a virtual
+// class (classes.h).
 #include "capture/classes.h"
 
 #include <algorithm>
@@ -21,20 +21,20 @@ namespace kintsugi::capture {
 namespace {
 
 // A class statement under way.
-struct Making {
+struct ClassStatement {
   CallContext& ctx;
   pyapi::Ref<> name;
   pyapi::Ref<> bases;
   std::vector<Shadow> baseShadows;
-  pyapi::Ref<> space;    // what the class is made with
-  pyapi::Ref<> entries;  // its shadows
+  pyapi::Ref<> space;    // the namespace that the class is made with
+  pyapi::Ref<> entries;  // name -> encoded shadow
   pyapi::Ref<> cell;     // `__class__`, or nothing
   Shadow cellShadow;
   pyapi::Ref<> body;  // the code of the body, or nothing
   size_t firstKeyword = 0;
 };
 
-// Instances without anything of C code in them.
+// True if instances of the class have no state of C code.
 bool isPlainBase(PyObject* base) {
   if (!PyType_Check(base) || Py_TYPE(base) != &PyType_Type) return false;
   for (auto* type = reinterpret_cast<PyTypeObject*>(base); type != nullptr; type = pyapi::baseOf(type)) {
@@ -49,8 +49,7 @@ bool isPlainBase(PyObject* base) {
   return false;
 }
 
-// Which classes the bases are becomes a dependency. False: they are not all known, or the recording has
-// ended.
+// Pins the base classes. False: one of them is not known, or the recording has ended.
 bool pinBases(RecordContext& rec, PyObject* const* bases, std::vector<Shadow>& shadows) {
   for (size_t i = 0; i < shadows.size(); ++i) {
     if (!isPlainBase(bases[i]) || shadows[i].isValue()) return false;
@@ -69,8 +68,8 @@ Flow raised(CallContext& ctx) {
   return Flow::kRaise;
 }
 
-// The body, in a frame whose locals are the namespace. False: it has raised.
-bool runBody(Making& made) {
+// Runs the body, in a frame whose locals are the namespace. False: it has raised.
+bool runBody(ClassStatement& made) {
   RecordContext& rec = made.ctx.rec;
   PyObject* function = made.ctx.args[0];
   made.space = pyapi::steal(PyDict_New());
@@ -93,13 +92,13 @@ bool runBody(Making& made) {
     made.entries = pyapi::steal(PyDict_Copy(rec.objects.virtualOf(space).entries.get()));
   }
   if (PyCell_Check(result.get())) made.cell = std::move(result);
-  made.space = pyapi::steal(PyDict_Copy(made.space.get()));  // the body may have handed its own one out
+  made.space = pyapi::steal(PyDict_Copy(made.space.get()));  // the body may have handed out the original
   return static_cast<bool>(made.space);
 }
 
-// What look-up hands out as it is in the class (functions and their like) has to be a constant or of the
-// trace. False: which one it is is known only at run time.
-bool pinFunctions(Making& made) {
+// Functions and other descriptors in the namespace have to be constants or objects of the trace, since
+// look-up hands them out unguarded. False: one is known only at run time.
+bool pinFunctions(ClassStatement& made) {
   RecordContext& rec = made.ctx.rec;
   PyObject *key, *value;
   Py_ssize_t at = 0;
@@ -114,8 +113,8 @@ bool pinFunctions(Making& made) {
   return true;
 }
 
-// The class as a virtual object. Everything but its own cell is known.
-Shadow describeClass(Making& made, PyObject* cls) {
+// Makes the class a virtual object. Its shadows are those of the namespace.
+Shadow describeClass(ClassStatement& made, PyObject* cls) {
   RecordContext& rec = made.ctx.rec;
   const Shadow shadow = rec.objects.newVirtual(VirtualKind::kClass, cls);
   Virtual& v = rec.objects.virtualOf(shadow);
@@ -139,7 +138,7 @@ Shadow describeClass(Making& made, PyObject* cls) {
   return shadow;
 }
 
-// Calls a hook of Python code as a frame, one of C code unseen.
+// Calls a hook: as a frame if it is Python code; C code is called unseen.
 pyapi::Ref<> callHook(RecordContext& rec, PyObject* function, const std::vector<PyObject*>& args,
                       std::vector<Shadow> shadows, size_t positional, PyObject* kwnames) {
   if (!PyFunction_Check(function)) {
@@ -156,8 +155,8 @@ pyapi::Ref<> callHook(RecordContext& rec, PyObject* function, const std::vector<
   return pyapi::steal(PyObject_Vectorcall(function, args.data(), positional, kwnames));
 }
 
-// RuntimeError("Error calling __set_name__ ..."), from what it has raised.
-void raiseForName(PyObject* value, PyObject* key, PyObject* cls) {
+// Raises RuntimeError("Error calling __set_name__ ..."), with the pending exception as its cause.
+void raiseSetNameError(PyObject* value, PyObject* key, PyObject* cls) {
   PyObject *type, *error, *traceback;
   PyErr_Fetch(&type, &error, &traceback);
   PyErr_NormalizeException(&type, &error, &traceback);
@@ -174,8 +173,8 @@ void raiseForName(PyObject* value, PyObject* key, PyObject* cls) {
   PyErr_Restore(outerType, outer, outerTraceback);
 }
 
-// `__set_name__` of what is in the namespace. False: an exception.
-bool nameValues(Making& made, PyObject* cls, Shadow shadow) {
+// Calls `__set_name__` of the values in the namespace. False: an exception.
+bool callSetName(ClassStatement& made, PyObject* cls, Shadow shadow) {
   RecordContext& rec = made.ctx.rec;
   pyapi::Ref<> items = pyapi::steal(PyDict_Items(made.space.get()));
   for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items.get()); ++i) {
@@ -188,15 +187,15 @@ bool nameValues(Making& made, PyObject* cls, Shadow shadow) {
         callHook(rec, hook, {value, cls, key},
                  {known.value_or(Shadow::constant()), shadow, Shadow::constant()}, 3, nullptr);
     if (!done) {
-      raiseForName(value, key, cls);
+      raiseSetNameError(value, key, cls);
       return false;
     }
   }
   return static_cast<bool>(items);
 }
 
-// `__init_subclass__` of the bases, with the keywords of the class statement. False: an exception.
-bool tellBases(Making& made, PyObject* cls, Shadow shadow) {
+// Calls `__init_subclass__` of the bases with the keywords of the class statement. False: an exception.
+bool callInitSubclass(ClassStatement& made, PyObject* cls, Shadow shadow) {
   CallContext& ctx = made.ctx;
   PyObject* hook = pyapi::subclassHook(reinterpret_cast<PyTypeObject*>(cls));
   const bool keywords = ctx.total() > made.firstKeyword;
@@ -220,13 +219,13 @@ bool tellBases(Making& made, PyObject* cls, Shadow shadow) {
   return bound && pyapi::steal(PyObject_Vectorcall(bound.get(), args.data() + 1, 0, names));
 }
 
-Flow finishClass(Making& made, Shadow& result) {
+Flow finishClass(ClassStatement& made, Shadow& result) {
   CallContext& ctx = made.ctx;
   pyapi::Ref<> cls = pyapi::newClass(made.name.get(), made.bases.get(), made.space.get());
   if (!cls) return raised(ctx);
   Shadow shadow = Shadow::constant();
   if (ctx.rec.live()) {
-    // What type.__new__ adds follows from the frame that calls it.
+    // type.__new__ adds `__module__`, which follows from the frame that calls it.
     static PyObject* module = PyUnicode_InternFromString("__module__");
     PyObject* added =
         PyDict_GetItemWithError(pyapi::dictOf(reinterpret_cast<PyTypeObject*>(cls.get())), module);
@@ -237,12 +236,12 @@ Flow finishClass(Making& made, Shadow& result) {
     }
     shadow = describeClass(made, cls.get());
   }
-  if (!nameValues(made, cls.get(), shadow) || !tellBases(made, cls.get(), shadow)) return raised(ctx);
+  if (!callSetName(made, cls.get(), shadow) || !callInitSubclass(made, cls.get(), shadow)) return raised(ctx);
   result = shadow;
   return ctx.rec.steps.replaceCall(ctx, std::move(cls));
 }
 
-// __build_class__(function, name, *bases, **keywords)
+// `__build_class__(function, name, *bases, **keywords)`.
 Flow buildClassModel(CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   const bool simple = ctx.positional >= 2 && PyFunction_Check(ctx.args[0]) &&
@@ -253,7 +252,7 @@ Flow buildClassModel(CallContext& ctx, Shadow& result) {
   const auto given = ctx.shadows.slice(2, ctx.positional);
   std::vector<Shadow> bases(given.begin(), given.end());
   if (!pinBases(rec, ctx.args.begin() + 2, bases)) return rec.live() ? opaqueModel(ctx, result) : run(ctx);
-  Making made{ctx};
+  ClassStatement made{ctx};
   made.name = pyapi::newRef(ctx.args[1]);
   made.bases = pyapi::steal(PyTuple_New(static_cast<Py_ssize_t>(bases.size())));
   for (size_t i = 0; made.bases && i < bases.size(); ++i)
@@ -264,7 +263,7 @@ Flow buildClassModel(CallContext& ctx, Shadow& result) {
   return finishClass(made, result);
 }
 
-// builtins.property and its like, as they stand in a class body: made again of their arguments.
+// property() and the like in a class body: rebuilt from their arguments.
 Flow descriptorModel(CallContext& ctx, Shadow& result) {
   const bool functions = ctx.kwnames == nullptr && ctx.positional >= 1 &&
                          std::all_of(ctx.args.begin(), ctx.args.begin() + ctx.positional,
@@ -281,7 +280,7 @@ Flow descriptorModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// property.setter(function) and its like: a property of the same functions but one.
+// `property.setter(function)` and the like: a property with one function replaced.
 Flow withAccessor(CallContext& ctx, size_t which, Shadow& result) {
   RecordContext& rec = ctx.rec;
   const bool ours = ctx.total() == 2 && ctx.kwnames == nullptr && Py_TYPE(ctx.args[0]) == &PyProperty_Type &&
@@ -310,7 +309,7 @@ Flow getterModel(CallContext& ctx, Shadow& result) { return withAccessor(ctx, 0,
 Flow setterModel(CallContext& ctx, Shadow& result) { return withAccessor(ctx, 1, result); }
 Flow deleterModel(CallContext& ctx, Shadow& result) { return withAccessor(ctx, 2, result); }
 
-// class.__subclasses__(): those of the trace are among them.
+// `class.__subclasses__()`: its result includes classes of the trace, so these are built.
 Flow subclassesModel(CallContext& ctx, Shadow& result) {
   const std::vector<uint32_t> classes = ctx.rec.virtuals.classes();
   for (uint32_t id : classes) {
@@ -320,8 +319,8 @@ Flow subclassesModel(CallContext& ctx, Shadow& result) {
   return knownModel(ctx, result);
 }
 
-// Flags(value): the class keeps a combination once it has been asked for, which is nothing that a program
-// sees.
+// `Flags(value)`: the enum class caches a combination when it is first asked for. A program sees nothing of
+// that.
 Flow flagModel(CallContext& ctx, Shadow& result) {
   static PyObject* mapName = PyUnicode_InternFromString("_value2member_map_");
   RecordContext& rec = ctx.rec;
@@ -376,7 +375,7 @@ Flow newTypeModel(CallContext& ctx, Shadow& result) {
   const bool known =
       values && rec.guards.pin(name, ctx.args[0]) && pinBases(rec, pyapi::tupleItems(ctx.args[1]), *bases);
   if (!known) return rec.live() ? opaqueModel(ctx, result) : run(ctx);
-  Making made{ctx};
+  ClassStatement made{ctx};
   made.name = pyapi::newRef(ctx.args[0]);
   made.bases = pyapi::newRef(ctx.args[1]);
   made.baseShadows = std::move(*bases);

@@ -10,14 +10,14 @@ namespace kintsugi::capture {
 
 namespace {
 
-// zip() and enumerate() of this trace: their items are asked for one by one.
+// True for zip() and enumerate() of this trace, whose items are made one by one.
 bool isAssembled(CallContext& ctx) {
   if (!ctx.shadows[0].isVirtual()) return false;
   const VirtualKind kind = ctx.rec.objects.virtualOf(ctx.shadows[0]).kind;
   return kind == VirtualKind::kZip || kind == VirtualKind::kEnumerate;
 }
 
-// list(tensor), tuple(tensor): how many rows there are becomes a dependency.
+// `list(tensor)`, `tuple(tensor)`: pins the number of rows.
 Flow rowsOfTensor(CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   Shadow shadow = ctx.shadows[0];
@@ -29,7 +29,7 @@ Flow rowsOfTensor(CallContext& ctx, Shadow& result) {
   return torchModel(ctx, result);
 }
 
-// list(x), tuple(x), x.copy()
+// `list(x)`, `tuple(x)`, `x.copy()`.
 Flow sequenceModel(CallContext& ctx, Shadow& result) {
   const bool tuple = ctx.callable == reinterpret_cast<PyObject*>(&PyTuple_Type);
   if (!tuple) {
@@ -62,7 +62,7 @@ Flow sequenceModel(CallContext& ctx, Shadow& result) {
     ctx.rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(made)});
     return flow;
   }
-  if (auto known = ctx.rec.objects.knownObject(made)) {  // tuple(t) is t
+  if (auto known = ctx.rec.objects.knownObject(made)) {  // `tuple(t)` is `t` itself
     result = *known;
     return flow;
   }
@@ -83,7 +83,7 @@ Flow sequenceModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// An argument that gives pairs, as far as the trace can follow it.
+// True if the argument gives pairs that the trace can follow.
 bool isPairs(CallContext& ctx, size_t argument) {
   PyObject* object = ctx.args[argument];
   if (ctx.shadows[argument].isValue()) return false;
@@ -93,7 +93,7 @@ bool isPairs(CallContext& ctx, size_t argument) {
   return kind == VirtualKind::kZip || kind == VirtualKind::kEnumerate;
 }
 
-// dict() of pairs.
+// `dict(pairs)`.
 std::optional<Flow> dictOfPairs(CallContext& ctx, Shadow& result) {
   if (ctx.positional != 1 || PyDict_Check(ctx.args[0]) || ctx.shadows[0].isValue()) return std::nullopt;
   const bool ordered = ctx.callable == reinterpret_cast<PyObject*>(&PyODict_Type);
@@ -102,12 +102,12 @@ std::optional<Flow> dictOfPairs(CallContext& ctx, Shadow& result) {
   return simple ? std::optional(callInstead(ctx, function, result)) : std::nullopt;
 }
 
-// dict(), dict(other), dict(a=1)
+// `dict()`, `dict(other)`, `dict(a=1)`.
 Flow dictModel(CallContext& ctx, Shadow& result) {
   std::vector<std::pair<pyapi::Ref<>, Shadow>> entries;
   const bool exact = ctx.callable == reinterpret_cast<PyObject*>(&PyDict_Type) ||
                      ctx.callable == reinterpret_cast<PyObject*>(&PyODict_Type);
-  // A mapping or pairs: its type tells.
+  // The type decides whether it is a mapping or an iterable of pairs.
   if (ctx.positional == 1 && !torchapi::isTensor(ctx.args[0]))
     ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);
   if (ctx.total() == 1 && exact) {
@@ -144,14 +144,14 @@ Flow dictModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// defaultdict(), defaultdict(factory, dict): a dict whose missing items polyfills make.
+// `defaultdict()`, `defaultdict(factory, dict)`: a virtual dict. Polyfills make its missing items.
 Flow defaultDictModel(CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   const bool simple = ctx.kwnames == nullptr && ctx.total() <= 2 &&
                       (ctx.total() < 2 || (PyDict_CheckExact(ctx.args[1]) && !ctx.shadows[1].isValue()));
   if (!simple) return opaqueModel(ctx, result);
   Shadow factory = ctx.total() > 0 ? ctx.shadows[0] : Shadow::constant();
-  if (ctx.total() > 0) rec.guards.guardType(factory, ctx.args[0]);  // that it can be called
+  if (ctx.total() > 0) rec.guards.guardType(factory, ctx.args[0]);  // decides whether it can be called
   std::optional<std::vector<Shadow>> values = std::vector<Shadow>{};
   pyapi::Ref<> keys = pyapi::steal(PyList_New(0));
   if (ctx.total() == 2) {
@@ -189,7 +189,7 @@ Flow popitemModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// A dict that is asked in each run: for a text that varies, or because such a text was a key before.
+// True if each run has to ask the dict: the key is a string that varies, or such a string was stored before.
 bool isAskedEachRun(CallContext& ctx) {
   if (!ctx.shadows[0].isSource() || !PyDict_CheckExact(ctx.args[0]) || ctx.total() < 2) return false;
   const Overlay* overlay = ctx.rec.objects.overlayOf(ctx.args[0]);
@@ -202,7 +202,7 @@ bool isAskedEachRun(CallContext& ctx) {
   return asked;
 }
 
-// A step that changes the dict: what is in it is read again after it.
+// A step that changes the dict, so that its entries are read again.
 Flow changeEachRun(CallContext& ctx, Shadow& result) {
   pyapi::Ref<> dict = pyapi::newRef(ctx.args[0]);
   Shadow value = ctx.total() > 2 ? ctx.shadows[2] : Shadow::constant();
@@ -313,7 +313,7 @@ Flow dictUpdateModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-// dict.__init__(self) without anything to put in, as the __init__ of a subclass begins.
+// `dict.__init__(self)` without items, as the `__init__` of a subclass may call it.
 Flow dictInitModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() != 1) return opaqueModel(ctx, result);
   result = Shadow::constant();
@@ -351,7 +351,7 @@ Flow delItemModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-// dict.fromkeys(cls, keys, value=None)
+// `dict.fromkeys(cls, keys, value=None)`.
 Flow fromkeysModel(CallContext& ctx, Shadow& result) {
   PyObject* iterable = ctx.args[1];
   Shadow keysShadow = ctx.shadows[1];

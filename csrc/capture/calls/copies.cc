@@ -1,9 +1,8 @@
-// Models: copy.copy and copy.deepcopy, by their meaning.
+// Models: copy.copy and copy.deepcopy.
 //
-// A copy of what is made of builtin containers, of values that are their own copies and of plain instances
-// runs no code but the standard library's. It is made for real while recording and described as an object
-// made in the trace whose parts are those of the original; nothing is called on later runs. Everything else
-// is an opaque step.
+// A copy of builtin containers, of objects that are their own copies and of plain instances runs only code of
+// the standard library. It is made for real while recording, and described as a virtual object whose parts
+// are those of the original. Later runs call nothing. Any other copy is an opaque step.
 #include <algorithm>
 #include <string_view>
 #include <unordered_map>
@@ -33,7 +32,7 @@ bool isObjectsOwn(PyTypeObject* type, const char* name) {
   return lookUp(type, name) == lookUp(&PyBaseObject_Type, name);
 }
 
-// Instructions that change nothing. What CALL calls is limited by the names that may be loaded.
+// Instructions that change nothing. A CALL can only call what the allowed names have loaded.
 constexpr uint8_t kLookups[] = {op::NOP,
                                 op::RESUME,
                                 op::COPY_FREE_VARS,
@@ -65,8 +64,8 @@ constexpr uint8_t kLookups[] = {op::NOP,
                                 op::RETURN_VALUE,
                                 op::RETURN_CONST};
 
-// Is the attribute hook a function that only looks things up and asks its super class? Copying asks for a few
-// special names, so the hook runs; what it would do on later runs must not be missed.
+// True if the attribute hook only looks things up and calls its super class. Copying asks for a few special
+// names, so the hook runs; anything else that it does would be missing in later runs.
 bool onlyForwards(PyObject* function) {
   if (!PyFunction_Check(function)) return false;
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
@@ -95,8 +94,8 @@ bool onlyForwards(PyObject* function) {
   return true;
 }
 
-// What looking remembers in a class changes nothing that a program sees: guards that hold now hold
-// afterwards.
+// `look` may store something in a class (copyreg stores `__slotnames__`) that a program does not see. Guards
+// on class versions that held before get the new versions.
 template <typename Look>
 void keepVersions(RecordContext& rec, const Look& look) {
   const auto versionOf = [&](const guard::Guard& g) {
@@ -109,11 +108,11 @@ void keepVersions(RecordContext& rec, const Look& look) {
     if (g.kind == guard::GuardKind::kTypeVersion && g.number == versionOf(g)) held.push_back(&g);
   }
   look();
-  constexpr int64_t kNone = 1;  // which no class that can change has
+  constexpr int64_t kNone = 1;  // no class that can change has this version
   for (guard::Guard* g : held) g->number = std::max(versionOf(*g), kNone);
 }
 
-// An instance that `copy` takes apart into its class and its dict, without any code of the class.
+// True for an instance that `copy` takes apart into class and dict, without calling code of the class.
 bool isPlainInstance(RecordContext& rec, PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || !pyapi::makesLike(type, &PyBaseObject_Type) ||
@@ -133,7 +132,7 @@ bool isPlainInstance(RecordContext& rec, PyObject* object) {
   PyObject* registry = registrySlot.get([] { return pyapi::importModule("copyreg"); });
   pyapi::Ref<> table = pyapi::steal(PyObject_GetAttrString(registry, "dispatch_table"));
   if (!table || PyDict_Contains(table.get(), reinterpret_cast<PyObject*>(type)) != 0) return false;
-  // The slots of the class; looking remembers them in the class, as copying itself would.
+  // The slots of the class. Like copying itself, this call stores them in the class.
   pyapi::Ref<> slots;
   keepVersions(rec, [&] { slots = pyapi::steal(PyObject_CallMethod(registry, "_slotnames", "O", type)); });
   PyErr_Clear();
@@ -150,8 +149,8 @@ struct Copier {
   RecordContext& rec;
   bool deep;
   size_t seen = 0;
-  std::unordered_map<PyObject*, Shadow> made;                      // by the copy
-  std::vector<std::pair<PyObject*, ir::SourceId>> originals = {};  // old mutable objects
+  std::unordered_map<PyObject*, Shadow> made;                      // key: the copy
+  std::vector<std::pair<PyObject*, ir::SourceId>> originals = {};  // older mutable objects
 
   static bool isOwnCopy(PyObject* x) {
     if (isPlain(x) || PyRange_Check(x)) return true;
@@ -191,7 +190,7 @@ struct Copier {
     return true;
   }
 
-  // Old objects that are different now must be different again, or their copies would be one.
+  // Guards that older objects that are different now stay different. Otherwise they would have a common copy.
   void original(Shadow shadow, PyObject* x) {
     if (!shadow.isSource() || !deep) return;
     for (auto [other, id] : originals) {
@@ -210,7 +209,7 @@ struct Copier {
     return Shadow::constant();
   }
 
-  // The shadow of `y`, which is the copy of `x`.
+  // The shadow of `y`, the copy of `x`.
   Shadow mirror(Shadow shadow, PyObject* x, PyObject* y) {
     if (x == y || isOwnCopy(x)) return itself(shadow, x);
     auto [it, fresh] = made.try_emplace(y, Shadow::null());
@@ -224,7 +223,8 @@ struct Copier {
     return result;
   }
 
-  // What is its own copy is so by its type; a tuple, for deepcopy(), by the types of what it holds.
+  // Whether an object is its own copy follows from its type. For deepcopy() of a tuple it also follows from
+  // its items' types.
   Shadow itself(Shadow shadow, PyObject* x) {
     rec.guards.guardType(shadow, x);
     if (!deep || !PyTuple_CheckExact(x) || !rec.live()) return shadow;

@@ -1,5 +1,5 @@
-// Models: collections.deque. One that the trace has made, and that nobody else holds, is followed like a
-// list; of others guards read nothing, so that what changes them changes nothing that was seen.
+// Models: collections.deque. If the trace has made the deque and nobody else holds it, it is followed like a
+// list. Guards read nothing of other deques, so what changes those leaves the trace's knowledge valid.
 #include <algorithm>
 
 #include "capture/calls/drive.h"
@@ -9,7 +9,8 @@ namespace kintsugi::capture {
 
 namespace {
 
-// Items that C code takes from a list or a tuple; others would be asked for by Python code.
+// For a call that keeps the items of an iterable. From a list or tuple C code takes them itself. For other
+// iterables, Python code may be called, so the call is opaque.
 Flow keepItems(CallContext& ctx, size_t first, Shadow& result) {
   const bool plain = ctx.total() <= first || PyList_CheckExact(ctx.args.any(first)) ||
                      PyTuple_CheckExact(ctx.args.any(first));
@@ -22,7 +23,7 @@ Virtual* followed(CallContext& ctx) {
   return v.kind == VirtualKind::kDeque && ctx.kwnames == nullptr ? &v : nullptr;
 }
 
-// More than fit: the other end loses as many.
+// If there are more items than fit, the other end loses as many.
 void trim(Virtual& v, bool left) {
   const size_t longest = v.index == 0 ? v.parts.size() : static_cast<size_t>(v.index - 1);
   if (v.parts.size() <= longest) return;
@@ -64,7 +65,7 @@ Flow extendleftModel(CallContext& ctx, Shadow& result) { return extendBy(ctx, tr
 Flow popFrom(CallContext& ctx, bool left, Shadow& result) {
   Virtual* v = followed(ctx);
   if (v == nullptr || ctx.total() != 1) return keepModel(ctx, result);
-  if (v->parts.empty()) return changed(ctx, result);  // raises
+  if (v->parts.empty()) return changed(ctx, result);  // the run raises IndexError
   result = left ? v->parts.front() : v->parts.back();
   left ? (void)v->parts.erase(v->parts.begin()) : v->parts.pop_back();
   ctx.rec.objects.touched(ctx.shadows[0]);
@@ -116,7 +117,7 @@ Flow copyModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// deque(iterable, maxlen), both perhaps by name. False: called otherwise.
+// Finds `iterable` and `maxlen` among the arguments of deque(). False: it is called in another way.
 bool splitArguments(CallContext& ctx, size_t& iterable, size_t& length) {
   iterable = ctx.positional > 0 ? 0 : ctx.total();
   length = ctx.positional > 1 ? 1 : ctx.total();
@@ -133,7 +134,7 @@ bool splitArguments(CallContext& ctx, size_t& iterable, size_t& length) {
   return ctx.positional <= 2;
 }
 
-// deque(this, maxlen=0), which only runs an iterator to its end.
+// `deque(x, maxlen=0)`, which only consumes an iterator.
 std::optional<Flow> dropItems(CallContext& ctx, Shadow& result) {
   Driver driver(ctx, 0);
   if (!driver.worthwhile()) return std::nullopt;
@@ -160,7 +161,7 @@ Flow dequeModel(CallContext& ctx, Shadow& result) {
     if (!rec.guards.pin(s, ctx.args.any(length))) return run(ctx);
     longest = PyLong_AsSsize_t(ctx.args.any(length));
     PyErr_Clear();
-    if (longest < 0) return keepItems(ctx, 0, result);  // raises
+    if (longest < 0) return keepItems(ctx, 0, result);  // the run raises ValueError
     ++longest;
     if (longest == 1 && ctx.positional > 0) {
       if (auto flow = dropItems(ctx, result)) return *flow;
@@ -180,7 +181,7 @@ Flow dequeModel(CallContext& ctx, Shadow& result) {
   rec.objects.virtualOf(result).parts = std::move(*parts);
   trim(rec.objects.virtualOf(result), true);
   PyObject* made = ctx.act.peek(1);
-  for (size_t i = 0; i < rec.objects.virtualOf(result).parts.size(); ++i) {  // a dict's items are pairs
+  for (size_t i = 0; i < rec.objects.virtualOf(result).parts.size(); ++i) {  // the items of a dict are pairs
     pyapi::Ref<> item = pyapi::steal(PySequence_GetItem(made, static_cast<Py_ssize_t>(i)));
     Shadow part = rec.objects.itemOf(from, rec.objects.virtualOf(result).parts[i], item.get());
     rec.objects.virtualOf(result).parts[i] = part;

@@ -1,13 +1,13 @@
-// Models: torch.distributed's C functions: the reducer of DistributedDataParallel, process groups, handles of
-// work.
+// Models: C functions of torch.distributed: the reducer of DistributedDataParallel, process groups, handles
+// of work.
 //
-// What they change lies in C++ (buckets, counters, connections), in the data of tensors and in other
-// processes: nothing that a guard reads. So they are called again on every run, in their place, and what was
-// known stays known. A collective writes to its tensors until its handle has been waited for; both are calls
-// of the trace, and no tensor operation moves past a call.
+// These functions change state in C++ (buckets, counters, connections), the data of tensors and other
+// processes. Guards read none of that. So each run calls them again in the same place, and what the trace
+// knows stays valid. A collective writes to its tensors until somebody waits for its handle. Both calls are
+// in the trace, and no tensor operation moves past a call.
 //
-// Not here are those that run Python code of the program's (hooks of the reducer, stores and backends written
-// in Python), and those that make or destroy groups: these are opaque steps.
+// Functions that run Python code of the program (hooks of the reducer, stores and backends in Python), and
+// functions that make or destroy groups, are not listed: they are opaque steps.
 #include <iterator>
 
 #include "capture/calls/model.h"
@@ -19,7 +19,7 @@ namespace {
 #define KTG_C10D(name) "torch._C._distributed_c10d." name
 
 constexpr ModelRow kRows[] = {
-    // the reducer of DistributedDataParallel, which the module's forward tells what happens
+    // the reducer of DistributedDataParallel, which the module's forward calls
     {KTG_C10D("Reducer.prepare_for_forward"), knownModel, kWaitsForProcesses},
     {KTG_C10D("Reducer.prepare_for_backward"), knownModel, kWaitsForProcesses},
     {KTG_C10D("Reducer._rebuild_buckets"), knownModel, kWaitsForProcesses},
@@ -31,7 +31,7 @@ constexpr ModelRow kRows[] = {
     {KTG_C10D("Logger.set_runtime_stats_and_log"), knownModel, kWaitsForProcesses},
     {KTG_C10D("_broadcast_coalesced"), knownModel, kWaitsForProcesses},
     {"torch._C._autograd._unsafe_set_version_counter", knownModel},
-    // process groups: who is in one never changes
+    // process groups, whose members never change
     {KTG_C10D("ProcessGroup.rank"), constantModel, {StateWord::kArguments}},
     {KTG_C10D("ProcessGroup.size"), constantModel, {StateWord::kArguments}},
     {KTG_C10D("ProcessGroup.name"), knownModel},
@@ -61,7 +61,7 @@ constexpr ModelRow kRows[] = {
     {KTG_C10D("ProcessGroup.recv_anysource"), knownModel, kWaitsForProcesses},
     {KTG_C10D("ProcessGroup._start_coalescing"), knownModel, kWaitsForProcesses},
     {KTG_C10D("ProcessGroup._end_coalescing"), knownModel, kWaitsForProcesses},
-    // It is there to wait for the others, threads of this process with groups of their own among them.
+    // A barrier waits for the others, perhaps for threads of this process with groups of their own.
     {KTG_C10D("ProcessGroup.barrier"), blockingModel, kWaitsForProcesses},
     {KTG_C10D("ProcessGroup.monitored_barrier"), blockingModel, kWaitsForProcesses},
     // handles
@@ -73,7 +73,7 @@ constexpr ModelRow kRows[] = {
     {KTG_C10D("Work.source_rank"), knownModel},
     {KTG_C10D("Work._source_rank"), knownModel},
     {KTG_C10D("Work.get_future"), knownModel},
-    // what a call is told, as an object
+    // options of a call, as an object
     {KTG_C10D("AllToAllOptions"), knownModel},
     {KTG_C10D("AllgatherOptions"), knownModel},
     {KTG_C10D("AllreduceCoalescedOptions"), knownModel},

@@ -1,5 +1,5 @@
-// Models: functions that look at the frame that calls them, and those whose effect is output in its name
-// (warnings, logging): a step, during which the trace's frames are visible, as in runtime/visible_frames.h.
+// Models: functions that look at their caller's frame, and functions that write output in its name (warnings,
+// logging). The latter are steps, during which a replay shows the trace's frames (runtime/visible_frames.h).
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
 #include "capture/exceptions.h"
@@ -13,7 +13,8 @@
 
 namespace kintsugi::capture {
 
-// Looks at the frame that calls it, which a replay does not have: the calling function is run as it is.
+// Looks at its caller's frame, which a replay does not have. The recording ends, and the function that calls
+// it is a step the next time.
 Flow frameModel(CallContext& ctx, Shadow& result) {
   ctx.rec.abort(diag::Code::KTG0103, {"a function that looks at its caller's frame"});
   result = Shadow::constant();
@@ -22,14 +23,14 @@ Flow frameModel(CallContext& ctx, Shadow& result) {
 
 namespace {
 
-// Output: made again in its place on every run, not a break. It may run Python code (filters, handlers,
-// showwarning), so what was read before is stale.
+// Output: each run makes the call again in its place; it is no break. It may run Python code (filters,
+// handlers, showwarning), so everything is read again after it.
 Flow outputModel(CallContext& ctx, Shadow& result) {
   return ctx.rec.steps.callStep(ctx, CallKind::kOpaque, nullptr, result);
 }
 
-// Logger.isEnabledFor() fills a cache that nothing else reads: asked again on every run, in whatever state it
-// is.
+// Logger.isEnabledFor() fills a cache that nothing else reads. Each run asks it again, and the rest of the
+// logger's state is not guarded.
 Flow enabledModel(CallContext& ctx, Shadow& result) {
   static constinit pyapi::Lazy<PyObject*> loggerSlot;
   PyObject* logger =
@@ -48,8 +49,8 @@ Flow globalsModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-// Can the function ask for its locals only once? Then it makes no difference that a frame built again would
-// give another dict.
+// True if the function asks for its locals only once. Then nobody can tell that a rebuilt frame would return
+// another dict.
 bool asksOnce(PyCodeObject* code) {
   const CodeInfo* info = CodeInfo::of(code);
   int asked = 0;
@@ -65,7 +66,7 @@ bool asksOnce(PyCodeObject* code) {
   return asked == 1;
 }
 
-// locals(): a dict of the frame's own.
+// locals(): a dict that belongs to the frame.
 Flow localsModel(CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   ShadowFrame& frame = ctx.frame;
@@ -92,7 +93,7 @@ Flow localsModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// vars(object): its __dict__.
+// vars(object): the object's `__dict__`.
 Flow varsModel(CallContext& ctx, Shadow& result) {
   static PyObject* name = PyUnicode_InternFromString("__dict__");
   if (ctx.total() != 1) return frameModel(ctx, result);
@@ -104,7 +105,7 @@ Flow dirModel(CallContext& ctx, Shadow& result) {
   PyTypeObject* type = Py_TYPE(ctx.args[0]);
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && pyapi::hasNoInstanceDict(type) &&
       specialMethod(type, "__dir__") ==
-          specialMethod(&PyBaseObject_Type, "__dir__")) {  // what its class says, for good
+          specialMethod(&PyBaseObject_Type, "__dir__")) {  // the class alone decides it, for good
     ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);
     Flow flow = runVirtual(ctx, VirtualKind::kList, result);
     if (flow == Flow::kNext && ctx.rec.live())
@@ -114,7 +115,7 @@ Flow dirModel(CallContext& ctx, Shadow& result) {
   return pythonMethod(ctx.args[0], "__dir__") != nullptr ? opaqueModel(ctx, result) : knownModel(ctx, result);
 }
 
-// eval("1 + 1"): no names, so it says the same anywhere.
+// True for an expression without names, such as `1 + 1`: its value is the same anywhere.
 bool isConstantExpression(PyObject* text) {
   const char* source = PyUnicode_AsUTF8(text);
   pyapi::Ref<> code = pyapi::steal(source ? Py_CompileString(source, "<string>", Py_eval_input) : nullptr);
@@ -123,7 +124,7 @@ bool isConstantExpression(PyObject* text) {
          pyapi::localsPlusCount(reinterpret_cast<PyCodeObject*>(code.get())) == 0;
 }
 
-// eval() and exec(): with a namespace of their own they do not look at the frame.
+// eval() and exec(). If they get a namespace, they do not look at the frame.
 Flow evalModel(CallContext& ctx, Shadow& result) {
   if (ctx.kwnames == nullptr && ctx.total() >= 2 && ctx.args[1] != Py_None) return opaqueModel(ctx, result);
   Shadow text = ctx.shadows[0];
@@ -140,7 +141,7 @@ Flow evalModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// sys.exc_info(), sys.exception(): of the trace's own handlers.
+// sys.exc_info(), sys.exception(): the exception that a handler of the trace handles.
 Flow handledModel(CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   ShadowFrame* frame = handlingFrame(rec);

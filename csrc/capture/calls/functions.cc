@@ -9,7 +9,7 @@ namespace kintsugi::capture {
 
 namespace {
 
-// functools.partial(function, *args, **keywords)
+// `functools.partial(function, *args, **keywords)`.
 Flow partialModel(CallContext& ctx, Shadow& result) {
   bool nested = ctx.positional == 0 || Py_TYPE(ctx.args[0]) == reinterpret_cast<PyTypeObject*>(ctx.callable);
   if (nested || !PyCallable_Check(ctx.args[0])) return knownModel(ctx, result);  // flattened by C code
@@ -36,7 +36,7 @@ bool isDispatch(PyObject* function) {
   return code != nullptr && PyFunction_GET_CODE(function) == reinterpret_cast<PyObject*>(code);
 }
 
-// What a function's free variable holds.
+// The content of a function's free variable.
 std::optional<Shadow> freeVariable(RecordContext& rec, ir::SourceId function, PyObject* object,
                                    const char* name, pyapi::Ref<>& content) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(object));
@@ -61,8 +61,8 @@ constexpr ModelRow kRows[] = {
 
 }  // namespace
 
-// The implementation that functools.singledispatch has for a class: from its registry, as long as that has no
-// abstract classes. Its cache is nothing that a program sees.
+// The implementation that functools.singledispatch has for a class. It is read from the registry, which must
+// have no abstract classes. The dispatcher's cache is not recorded, since a program sees nothing of it.
 std::optional<Flow> dispatchModel(CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   PyObject* function = ctx.callable;

@@ -7,8 +7,8 @@ namespace kintsugi::capture {
 
 namespace {
 
-// A generator of this trace that waits. One that delegates (`yield from`) is thrown into by C code, which
-// looks for the innermost one.
+// The suspended generator of this trace that the call is on, or null. If it delegates (`yield from`), C code
+// throws into the innermost generator.
 Virtual* waiting(CallContext& ctx) {
   if (!ctx.shadows[0].isVirtual()) return nullptr;
   Virtual& v = ctx.rec.objects.virtualOf(ctx.shadows[0]);
@@ -38,7 +38,8 @@ Flow sendModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// throw(type, value, traceback) of an exception with a traceback of its own is throw(value).
+// True for throw(type, value, traceback) with the exception's own traceback, which is the same as
+// throw(value).
 bool throwsValue(CallContext& ctx) {
   if (ctx.total() != 4 || !PyExceptionInstance_Check(ctx.args[2])) return false;
   PyObject* own = pyapi::partsOf(ctx.args[2]).traceback;

@@ -1,5 +1,5 @@
-// Models: operator.itemgetter, attrgetter and methodcaller, and what functools.cmp_to_key() gives. They can't
-// change, so what they ask for is known; calling one is a call of a function of kintsugi._polyfills that asks
+// Models: operator.itemgetter, attrgetter and methodcaller, and the result of functools.cmp_to_key(). They
+// can't change, so what they ask for is known. A call of one is recorded as a call of a polyfill that asks
 // for the same.
 #include "capture/calls/getters.h"
 
@@ -32,7 +32,7 @@ PyObject* cmpToKey() {
   return function;
 }
 
-// The type of what cmp_to_key() gives, which has no name.
+// The type of the results of cmp_to_key(), which has no name.
 PyTypeObject* keyType() {
   static constinit pyapi::Lazy<PyTypeObject*> typeSlot;
   PyTypeObject* type = typeSlot.get([] {
@@ -82,14 +82,15 @@ Flow getterModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// functools.cmp_to_key(function)
+// `functools.cmp_to_key(function)`.
 Flow comparingModel(CallContext& ctx, Shadow& result) {
   const bool simple = ctx.total() == 1 && ctx.kwnames == nullptr;
   return simple ? getterModel(ctx, result) : opaqueModel(ctx, result);
 }
 
-// What an old one was made with: (type, arguments), or with keywords (partial, arguments).
-bool readOld(RecordContext& rec, PyObject* getter, GetterCall& call) {
+// Reads the arguments that an older getter was made with. `__reduce__` gives (type, arguments), or (partial,
+// arguments) if there are keywords.
+bool readFromReduce(RecordContext& rec, PyObject* getter, GetterCall& call) {
   pyapi::Ref<> reduced = pyapi::steal(PyObject_CallMethod(getter, "__reduce__", nullptr));
   if (!reduced || !PyTuple_Check(reduced.get()) || PyTuple_GET_SIZE(reduced.get()) != 2) {
     PyErr_Clear();
@@ -122,7 +123,7 @@ bool readOld(RecordContext& rec, PyObject* getter, GetterCall& call) {
   return rec.live();
 }
 
-void readNew(RecordContext& rec, Virtual& v, GetterCall& call) {
+void readFromShadows(RecordContext& rec, Virtual& v, GetterCall& call) {
   for (size_t i = 0; i < v.parts.size(); ++i) {
     call.args.push_back(v.partObjects[i].clone());
     call.shadows.push_back(v.parts[i]);
@@ -149,7 +150,7 @@ std::optional<GetterCall> getterCall(RecordContext& rec, Shadow shadow, PyObject
                                      const PyCodeObject* caller) {
   const Getter* row = getterOf(Py_TYPE(getter));
   if (row == &kComparing && !pyapi::isKnownCode(caller, pyapi::CodeFamily::kKeyTakers))
-    return std::nullopt;  // it would be seen
+    return std::nullopt;  // others would see the polyfill's result
   PyObject* function = row != nullptr ? polyfill(row->polyfill) : nullptr;
   if (function == nullptr || shadow.isValue()) return std::nullopt;
   GetterCall call;
@@ -157,12 +158,12 @@ std::optional<GetterCall> getterCall(RecordContext& rec, Shadow shadow, PyObject
   if (shadow.isVirtual()) {
     Virtual& v = rec.objects.virtualOf(shadow);
     if (v.kind != VirtualKind::kPartial) return std::nullopt;
-    readNew(rec, v, call);
+    readFromShadows(rec, v, call);
   } else if (rec.guards.comesFromStep(shadow) || !rec.guards.pin(shadow, getter) ||
-             !readOld(rec, getter, call)) {
+             !readFromReduce(rec, getter, call)) {
     return std::nullopt;
   }
-  // functools.partial(function, *args, **keywords) takes the getter's place on the value stack.
+  // A functools.partial(function, *args, **keywords) takes the getter's place on the value stack.
   pyapi::Ref<> functools = pyapi::steal(pyapi::importModule("functools"));
   pyapi::Ref<> partial = pyapi::steal(PyObject_GetAttrString(functools.get(), "partial"));
   const size_t positional = call.args.size() - call.names.size();

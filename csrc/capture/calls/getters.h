@@ -1,4 +1,4 @@
-// operator.itemgetter and its like, as the call of a Python function that they stand for.
+// operator.itemgetter and the like: a call of one is recorded as a call of a Python function.
 //
 // Example: if (auto call = getterCall(rec, shadow, object, frame.code)) enter call->function with call->args
 // first. Values of one instruction, GIL held.
@@ -13,15 +13,15 @@ namespace kintsugi::capture {
 
 struct GetterCall {
   PyObject* function = nullptr;    // of kintsugi._polyfills: borrowed
-  pyapi::Ref<> callable;           // calls it with what follows before the arguments of the call
+  pyapi::Ref<> callable;           // a partial of the function; takes the getter's place
   std::vector<pyapi::Ref<>> args;  // positional ones, then those of `names`
   std::vector<Shadow> shadows;
   std::vector<pyapi::Ref<>> names;
 };
 
-// What is called to make an object like this one: its type, or the function that gives such. Borrowed.
+// The callable that makes an object like this one: its type, or a function. Borrowed.
 PyObject* makerOf(PyObject* object);
-// Nothing: it is no getter, or one that the trace knows nothing of.
+// Nothing: it is no getter, or the trace knows nothing of it.
 std::optional<GetterCall> getterCall(RecordContext& rec, Shadow shadow, PyObject* getter,
                                      const PyCodeObject* caller);
 

@@ -1,7 +1,7 @@
-// While a call is recorded, the groups of itertools.groupby() are objects of kintsugi._polyfill_iterators.
-// The program must never get hold of one: it has another type. So the loop has to take each group into a
-// local variable, and all that reads the variable has to be a loop of its own or a builtin that takes the
-// items and drops the group.
+// While a call is recorded, the groups of itertools.groupby() are stand-ins: objects of
+// kintsugi._polyfill_iterators, which have another type. The program must never get hold of one. So the loop
+// has to store each group in a local variable, and that variable may only be read by a loop over it, or by a
+// builtin that takes the items and drops the group.
 #include "capture/calls/group_uses.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class Uses {
     for (int32_t unit = 0; unit < info.size(); unit = info.at(unit).next) add(info.at(unit));
   }
 
-  // `unit` is the FOR_ITER.
+  // True if groups stay in the loop of the FOR_ITER at `unit`.
   bool stayInLoop(int32_t unit) const {
     const auto loop = std::ranges::find(all_, unit, &Instr::start);
     if (loop == all_.end() || loop->op != op::FOR_ITER) return false;
@@ -53,7 +53,7 @@ class Uses {
     }
   }
 
-  // Where the instruction is after those that store the key.
+  // Skips the instructions that store the key, and returns the index after them.
   size_t behindTarget(size_t at) const {
     if (at >= all_.size()) return at;
     if (all_[at].op == op::UNPACK_SEQUENCE) {
@@ -74,18 +74,18 @@ class Uses {
     return true;
   }
 
-  // all_[at] loads the variable.
+  // True if the load of the variable at all_[at] is such a use.
   bool isTaken(size_t at) const {
     if (at < 3 || at + 4 >= all_.size()) return false;
     if (all_[at + 1].op != op::GET_ITER) return calls(at + 1, all_[at - 1]);
     if (all_[at - 1].op != op::MAKE_FUNCTION) return true;
-    // A comprehension is over when it has its items. A generator holds what it goes over, until it is
-    // dropped.
+    // A list comprehension is over when it has its items. A generator expression holds the group until it is
+    // dropped itself.
     if (all_[at - 2].op != op::LOAD_CONST || all_[at + 2].op != op::CALL) return false;
     return !isGenerator(all_[at - 2].arg) || calls(at + 3, all_[at - 3]);
   }
 
-  // Is all_[at] the call of a builtin that drops its only argument? `load` has loaded what is called.
+  // True if all_[at] calls a builtin that drops its only argument. `load` has loaded the callable.
   bool calls(size_t at, const Instr& load) const {
     return all_[at].op == op::CALL && all_[at].arg == 1 && load.op == op::LOAD_GLOBAL &&
            (load.arg & 1) != 0 && dropsItsArgument(global(load.arg >> 1));
@@ -105,10 +105,10 @@ class Uses {
 
   PyCodeObject* code_;
   PyObject* globals_;
-  std::vector<Instr> all_;  // without those that only belong to a CALL or a MAKE_FUNCTION
+  std::vector<Instr> all_;  // without instructions that only prepare a CALL or a MAKE_FUNCTION
 };
 
-// Where the loop of a comprehension begins that takes its items from an argument; -1: there is none.
+// The unit of the FOR_ITER of a comprehension that gets its iterator as an argument; -1: there is none.
 int32_t firstLoop(PyCodeObject* code) {
   const CodeInfo& info = *CodeInfo::of(code);
   for (int32_t unit = 0; unit < info.size(); unit = info.at(unit).next) {
@@ -117,7 +117,7 @@ int32_t firstLoop(PyCodeObject* code) {
   return -1;
 }
 
-// A comprehension that runs in its function's own frame puts the variables of its loop aside first.
+// An inlined comprehension begins by saving the variables of its loop. Skips these instructions.
 const Instr& behindComprehensionStart(const CodeInfo& info, const Instr& first) {
   const Instr* in = &first;
   while (in->op == op::LOAD_FAST_AND_CLEAR || in->op == op::SWAP ||
@@ -136,7 +136,7 @@ bool groupsStay(CallContext& ctx) {
   PyObject* globals = pyapi::globalsOf(ctx.act.frame);
   const Instr& next = behindComprehensionStart(info, callAfter(info, iterate));
   if (next.op == op::FOR_ITER) return Uses(ctx.frame.code, globals).stayInLoop(next.start);
-  // [... for k, g in groupby(...)]: the function of the comprehension lies below the call.
+  // `[... for k, g in groupby(...)]`: the comprehension's function is on the stack below the call.
   const int below = static_cast<int>(ctx.popped) + 1;
   if (next.op != op::CALL || next.arg != 0 || ctx.act.stackDepth() < below) return false;
   PyObject* function = ctx.act.peek(below);

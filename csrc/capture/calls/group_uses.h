@@ -1,4 +1,4 @@
-// Do the groups that a loop over itertools.groupby() gets stay in the loop? See group_uses.cc.
+// Checks that the groups of itertools.groupby() stay in the loop that takes them. See group_uses.cc.
 //
 // Thread: the recording one, GIL held. Example: for k, g in groupby(x): total += sum(g)
 #pragma once
@@ -7,7 +7,7 @@
 
 namespace kintsugi::capture {
 
-// `ctx` is the call of groupby(), whose result the next instruction iterates over.
+// True if they do. `ctx` is the call of groupby(); the next instruction iterates over its result.
 bool groupsStay(CallContext& ctx);
 
 }  // namespace kintsugi::capture

@@ -1,7 +1,7 @@
-// Models: torch's higher-order operators, and functions that call what they are given.
+// Models: torch's higher-order operators, and other functions that call a function that they are given.
 //
-// Each is a Python function whose core is torch's own compiler, or a mechanism around a call. A function of
-// kintsugi._polyfill_higher_order takes its place and is recorded, branches and loop bodies included.
+// In eager mode, each of these Python functions calls torch's own compiler, or does something around a call.
+// A function of kintsugi._polyfill_higher_order is recorded in its place, with all branches and loop bodies.
 #include "capture/calls/model.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/functions.h"
@@ -16,12 +16,12 @@ namespace {
 
 using pyapi::CodeFamily;
 
-// What torch hands to its compiler for each operator.
-struct Handed {
+// For each operator, the function that torch hands to its compiler, and the polyfill.
+struct CompiledOperator {
   CodeFamily code;
   const char* polyfill;
 };
-constexpr Handed kHanded[] = {
+constexpr CompiledOperator kCompiledOperators[] = {
     {CodeFamily::kCondCall, "cond"},
     {CodeFamily::kWhileLoopCall, "while_loop"},
     {CodeFamily::kMapCall, "map_"},
@@ -34,13 +34,13 @@ Flow asStep(CallContext& ctx, const char* name, Shadow& result) {
   return ctx.rec.steps.callStep(ctx, CallKind::kOpaque, nullptr, result);
 }
 
-// torch._higher_order_ops.utils._hop_compile_and_call(function, arguments): the function was made by torch in
+// `torch._higher_order_ops.utils._hop_compile_and_call(function, arguments)`. torch has made the function in
 // this trace.
 Flow compileModel(CallContext& ctx, Shadow& result) {
   PyObject* function = ctx.positional >= 2 && ctx.shadows[0].isVirtual() ? ctx.args[0] : nullptr;
   if (function == nullptr || !PyFunction_Check(function)) return inlineFunction(ctx, result);
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  for (const Handed& row : kHanded) {
+  for (const CompiledOperator& row : kCompiledOperators) {
     if (!pyapi::isKnownCode(code, row.code)) continue;
     if (!pyapi::isPolyfill(ctx.frame.code)) {
       if (auto flow = enterPolyfill(ctx, row.polyfill, result)) return *flow;
@@ -50,12 +50,12 @@ Flow compileModel(CallContext& ctx, Shadow& result) {
   return inlineFunction(ctx, result);
 }
 
-// torch.nn.attention.flex_attention makes and enters the surroundings of torch's compiler by itself.
+// True in torch.nn.attention.flex_attention, which makes and enters contexts for torch's compiler itself.
 bool isFlexCode(const CallContext& ctx) {
   return pyapi::isKnownCode(ctx.frame.code, CodeFamily::kFlexAttention);
 }
 
-Flow surroundingsModel(CallContext& ctx, Shadow& result) {
+Flow compilerContextModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() == 0 && isFlexCode(ctx)) {
     if (auto flow = enterPolyfill(ctx, "no_surroundings", result)) return *flow;
   }
@@ -73,7 +73,8 @@ Flow torchCompileModel(CallContext& ctx, Shadow& result) {
   return inlineFunction(ctx, result);
 }
 
-// The mask of flex_attention() that is given none: little is asked of it.
+// flex_attention() without a mask makes an empty block mask, of which little is used. A polyfill makes it
+// instead.
 Flow emptyMaskModel(CallContext& ctx, Shadow& result) {
   if (ctx.kwnames == nullptr && ctx.total() == 2 && isFlexCode(ctx)) {
     if (auto flow = enterPolyfill(ctx, "empty_block_mask", result)) return *flow;
@@ -81,8 +82,8 @@ Flow emptyMaskModel(CallContext& ctx, Shadow& result) {
   return inlineFunction(ctx, result);
 }
 
-// torch.utils.checkpoint.checkpoint(): without gradients there is nothing to compute again, and it is a call.
-// Options that change anything else are left to torch.
+// torch.utils.checkpoint.checkpoint(): without gradients there is nothing to recompute, so it is a call of
+// its function. With other options the call is left to torch.
 Flow checkpointModel(CallContext& ctx, Shadow& result) {
   const auto reentrant = ctx.keyword("use_reentrant");
   bool plain = reentrant && ctx.positional >= 1 && ctx.args.any(*reentrant) == Py_False &&
@@ -97,8 +98,8 @@ Flow checkpointModel(CallContext& ctx, Shadow& result) {
   return inlineFunction(ctx, result);
 }
 
-// torch.autograd.Function.apply(), as C code has it: `forward` is recorded. The polyfill calls it again for
-// what it can't do.
+// torch.autograd.Function.apply(): a polyfill takes its place, so that `forward` is recorded. If the polyfill
+// can't do it, it calls apply() again, which is then a step.
 Flow applyModel(CallContext& ctx, Shadow& result) {
   if (torchapi::transformsActive()) return torchModel(ctx, result);
   if (!pyapi::isPolyfill(ctx.frame.code) && !torchapi::hasModes()) {
@@ -111,7 +112,7 @@ Flow applyModel(CallContext& ctx, Shadow& result) {
 constexpr ModelRow kRows[] = {
     {"torch._C._FunctionBase.apply", applyModel},
     {"torch._higher_order_ops.utils._hop_compile_and_call", compileModel, kWritesProcess},
-    {"torch._higher_order_ops.utils.setup_compilation_env", surroundingsModel, kWritesProcess},
+    {"torch._higher_order_ops.utils.setup_compilation_env", compilerContextModel, kWritesProcess},
     {"torch.compile", torchCompileModel, kWritesProcess},
     {"torch.utils.checkpoint.checkpoint", checkpointModel, kWritesProcess},
 };

@@ -10,7 +10,7 @@ namespace kintsugi::capture {
 
 namespace {
 
-// What a free variable of a function holds; borrowed, null: nothing.
+// The content of a function's free variable; borrowed, or null.
 PyObject* freeVariable(PyObject* function, const char* name) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
   PyObject* closure = PyFunction_GET_CLOSURE(function);

@@ -5,7 +5,7 @@ namespace kintsugi::capture {
 
 namespace {
 
-// list(x) asks x for its length first, as a hint.
+// list(x) first asks for the length of x, as a hint.
 bool askLength(CallContext& ctx) {
   RecordContext& rec = ctx.rec;
   PyObject* object = ctx.args[0];
@@ -22,7 +22,7 @@ bool askLength(CallContext& ctx) {
 
 }  // namespace
 
-// list(x), tuple(x) where x's class has an __iter__ in Python.
+// `list(x)`, `tuple(x)` where the class of x has an `__iter__` in Python.
 Flow iterableObject(CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   bool tuple = ctx.callable == reinterpret_cast<PyObject*>(&PyTuple_Type);
@@ -48,7 +48,7 @@ Flow iterableObject(CallContext& ctx, Shadow& result) {
   return rec.steps.replaceCall(ctx, std::move(made));
 }
 
-// sum(generator): the additions are recorded between the generator's own operations.
+// `sum(generator)`: the additions are recorded between the generator's own operations.
 Flow sumModel(CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   if (auto flow = iterateInstead(ctx, "sum_", result)) return *flow;

@@ -1,8 +1,8 @@
 // Models: map and filter objects that are kept for later.
 //
-// Such an object has no state but its function and its iterators, which it tells (__reduce__). So whoever
-// asks it for items may as well ask functions of kintsugi._polyfills, which move the same iterators on; these
-// are recorded like any other code, and the object stays what it is.
+// Such an object consists of its function and its iterators, which `__reduce__` returns. So a polyfill can
+// take its items instead: it moves the same iterators on and is recorded like any other code. The object
+// itself stays as it is.
 #include "capture/calls/lazy.h"
 
 #include "pyapi/types.h"
@@ -11,7 +11,7 @@ namespace kintsugi::capture {
 
 namespace {
 
-// The iterators of the arguments after the function, as far as the trace knows them before there are any.
+// True if the trace knows the iterators that map() or filter() will make for its arguments.
 bool known(CallContext& ctx) {
   if (ctx.kwnames != nullptr || ctx.positional < 2) return false;
   for (size_t i = 1; i < ctx.positional; ++i) {
@@ -46,7 +46,7 @@ std::optional<Flow> keptForLater(CallContext& ctx, Shadow& result) {
   }
   for (size_t i = 1; i < objects.size(); ++i) {
     PyObject* iterator = PyTuple_GET_ITEM(inner, static_cast<Py_ssize_t>(i));
-    if (iterator == objects[i].get()) continue;  // it was one
+    if (iterator == objects[i].get()) continue;  // the argument was an iterator already
     shadows[i] = rec.objects.newIterator(iterator, shadows[i], objects[i].get());
     objects[i] = pyapi::newRef(iterator);
   }
@@ -76,7 +76,7 @@ bool isKept(RecordContext& rec, Shadow shadow) {
 
 namespace {
 
-// map.__reduce__(m): (map, (function, iterators...))
+// `map.__reduce__(m)` returns (map, (function, iterators...)).
 Flow mapReduceModel(CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   if (ctx.total() != 1 || !isKept(rec, ctx.shadows[0])) return opaqueModel(ctx, result);

@@ -1,4 +1,4 @@
-// map and filter objects of the trace that are not consumed where they are made. See lazy.cc.
+// map and filter objects that the trace makes in one place and that are consumed in another. See lazy.cc.
 //
 // Thread: the recording one, GIL held.
 #pragma once
@@ -9,16 +9,16 @@
 
 namespace kintsugi::capture {
 
-// The model of a call of map() or filter(); nothing: the trace could not follow its iterators.
+// The model of a call of map() or filter(). Nothing: the trace can't follow its iterators.
 std::optional<Flow> keptForLater(CallContext& ctx, Shadow& result);
 bool isKept(RecordContext& rec, Shadow shadow);
-// Does code that the trace records make the items of an iterable: a kept object, a generator, a Python
-// __iter__?
+// True if recorded code makes the items of the iterable: it is such an object, a generator, or has a Python
+// `__iter__`.
 bool asksPython(RecordContext& rec, Shadow shadow, PyObject* object);
-// A tensor whose number of rows is only known in each run: what asks for its items has to be frames that an
-// exit can rebuild, and none of C's.
+// True for a tensor whose number of rows is only known in each run. Code that takes its items has to be in
+// frames that can be rebuilt, not in C.
 bool hasOpenLength(RecordContext& rec, Shadow shadow, PyObject* object);
-// The polyfill that does what C code does to make a list of such.
+// The polyfill that makes a list of such an iterable.
 PyObject* listFunction(PyObject* iterable);
 
 }  // namespace kintsugi::capture

@@ -11,9 +11,9 @@ namespace kintsugi::capture {
 
 namespace {
 
-// The elements, for a method that changes them by `ctx.args` (all but the list itself); the change of a
-// shared list is written into the trace. Null: not known.
-std::vector<Shadow>* changed(CallContext& ctx, const char* method) {
+// For a method that changes the list by its arguments: the shadows of the elements, to be changed likewise.
+// For a shared list the call is also emitted as an effect. Null: not known.
+std::vector<Shadow>* elementsToChange(CallContext& ctx, const char* method) {
   RecordContext& rec = ctx.rec;
   std::vector<Shadow>* parts = listParts(rec, ctx.shadows[0], ctx.args[0]);
   if (parts == nullptr || ctx.kwnames != nullptr) return nullptr;
@@ -68,7 +68,7 @@ Flow extendModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// An integer argument, pinned.
+// An integer argument, which is pinned.
 bool indexOf(CallContext& ctx, size_t argument, Py_ssize_t& index) {
   Shadow shadow = ctx.shadows[argument];
   if (!PyLong_CheckExact(ctx.args[argument]) || !ctx.rec.guards.pin(shadow, ctx.args[argument])) return false;
@@ -87,8 +87,8 @@ Flow popModel(CallContext& ctx, Shadow& result) {
   }
   auto n = static_cast<Py_ssize_t>(parts->size());
   if (at < 0) at += n;
-  if (at < 0 || at >= n) return nothing(ctx, result);  // raises
-  if (changed(ctx, "pop") == nullptr) return unknown(ctx, result);
+  if (at < 0 || at >= n) return nothing(ctx, result);  // the run raises IndexError
+  if (elementsToChange(ctx, "pop") == nullptr) return unknown(ctx, result);
   result = (*parts)[at];
   parts->erase(parts->begin() + at);
   ctx.rec.objects.touched(ctx.shadows[0]);
@@ -98,7 +98,8 @@ Flow popModel(CallContext& ctx, Shadow& result) {
 Flow insertModel(CallContext& ctx, Shadow& result) {
   Py_ssize_t at = 0;
   if (auto flow = changeOpenList(ctx, result)) return *flow;
-  std::vector<Shadow>* parts = ctx.total() == 3 && indexOf(ctx, 1, at) ? changed(ctx, "insert") : nullptr;
+  std::vector<Shadow>* parts =
+      ctx.total() == 3 && indexOf(ctx, 1, at) ? elementsToChange(ctx, "insert") : nullptr;
   if (parts == nullptr) return unknown(ctx, result);
   auto n = static_cast<Py_ssize_t>(parts->size());
   at = std::clamp<Py_ssize_t>(at < 0 ? at + n : at, 0, n);
@@ -108,7 +109,7 @@ Flow insertModel(CallContext& ctx, Shadow& result) {
 
 Flow reverseModel(CallContext& ctx, Shadow& result) {
   if (auto flow = changeOpenList(ctx, result)) return *flow;
-  std::vector<Shadow>* parts = changed(ctx, "reverse");
+  std::vector<Shadow>* parts = elementsToChange(ctx, "reverse");
   if (parts == nullptr) return unknown(ctx, result);
   std::reverse(parts->begin(), parts->end());
   return nothing(ctx, result);
@@ -119,7 +120,7 @@ Flow clearModel(CallContext& ctx, Shadow& result) {
   return nothing(ctx, result);
 }
 
-// All elements are values that compare the same in every run. They are pinned.
+// Pins all elements. False: some could compare differently in another run.
 bool pinElements(CallContext& ctx, std::vector<Shadow>& parts) {
   PyObject* list = ctx.args[0];
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -141,24 +142,25 @@ Flow removeModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < parts->size(); ++i) {
     PyObject* item = PyList_GET_ITEM(ctx.args[0], static_cast<Py_ssize_t>(i));
     if (PyObject_RichCompareBool(item, ctx.args[1], Py_EQ) != 1) continue;
-    if (changed(ctx, "remove") == nullptr) return unknown(ctx, result);
+    if (elementsToChange(ctx, "remove") == nullptr) return unknown(ctx, result);
     parts->erase(parts->begin() + static_cast<ptrdiff_t>(i));
     return nothing(ctx, result);
   }
   PyErr_Clear();
-  return nothing(ctx, result);  // raises
+  return nothing(ctx, result);  // the run raises ValueError
 }
 
 Flow sortModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow>* parts = listParts(ctx.rec, ctx.shadows[0], ctx.args[0]);
-  if (parts == nullptr || ctx.total() != 1 || !pinElements(ctx, *parts) || changed(ctx, "sort") == nullptr) {
+  if (parts == nullptr || ctx.total() != 1 || !pinElements(ctx, *parts) ||
+      elementsToChange(ctx, "sort") == nullptr) {
     return unknown(ctx, result);
   }
   std::vector<Shadow> before = *parts;
   pyapi::Ref<> list = pyapi::newRef(ctx.args[0]);
   pyapi::Ref<> copy = pyapi::steal(PySequence_Tuple(list.get()));
   Flow flow = nothing(ctx, result);
-  if (flow != Flow::kNext) {  // elements that do not compare: the list may be half sorted
+  if (flow != Flow::kNext) {  // elements that can't be compared: the list may be half sorted
     ctx.rec.abort(diag::Code::KTG0303, {"list.sort", "it raised"});
     return flow;
   }

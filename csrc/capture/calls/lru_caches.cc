@@ -22,8 +22,8 @@ PyObject* entryAt(PyObject* cache, PyObject* key) {
   return pyapi::lookUp(cache, key, hash, &entry) == pyapi::Lookup::kFound ? entry : nullptr;
 }
 
-// May the trace depend on the very arguments? They are constants, plain values, or objects that the call has
-// not been given by its caller.
+// True if the arguments may be pinned by identity: they are constants, plain values, or objects that are not
+// arguments of the compiled callable.
 bool canPinArguments(CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     const Shadow shadow = ctx.shadows.any(i);
@@ -43,7 +43,7 @@ bool pinArguments(CallContext& ctx) {
   return true;
 }
 
-// The entry is there, and the call gives what is in it.
+// The cache has the entry, which is the call's result.
 Flow hit(CallContext& ctx, PyObject* cache, PyObject* key, PyObject* entry, Shadow& result) {
   RecordContext& rec = ctx.rec;
   Shadow found = rec.objects.dictEntry(rec.guards.pinnedRoot(cache), cache, key, entry);
@@ -59,7 +59,8 @@ Flow hit(CallContext& ctx, PyObject* cache, PyObject* key, PyObject* entry, Shad
   return rec.steps.quietCall(ctx);
 }
 
-// The first question measures where CPython keeps things, with a cache of its own: functools' code runs then.
+// The first call finds out the layout of CPython's cache with a cache of its own, which runs code of
+// functools.
 PyObject* cacheOf(CallContext& ctx) {
   const Paused paused(ctx.rec.pauses);
   return pyapi::cacheOf(ctx.callable);

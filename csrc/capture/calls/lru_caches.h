@@ -1,9 +1,9 @@
-// Calls of functions that functools.lru_cache() keeps the results of.
+// Calls of functions that are wrapped by functools.lru_cache().
 //
-// A hit is read as what it is, an entry of the wrapper's dict: a guard says that the entry is there, and the
-// parts of the result are read under guards, as those of any old object. The call itself stays in the trace
-// for what it counts and moves in the cache; nothing waits for it. A miss runs the program's function, which
-// the trace can't look into: the call is a step then, in a trace that fits hits and misses alike.
+// A hit reads an entry of the wrapper's dict: a guard says that the entry is there, and the parts of the
+// result are read under guards, as those of any older object. The call itself stays in the trace, because it
+// counts hits and moves the entry in the cache. It may be deferred. A miss runs the program's function inside
+// C code, where the trace can't look: the call is a step then, in a trace that fits hits and misses alike.
 //
 //   $3 = pinned #5                 ; the wrapper's dict
 //   $4 = item $3 #6                ; the entry of the arguments

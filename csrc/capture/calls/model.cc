@@ -20,7 +20,7 @@ namespace kintsugi::capture {
 
 namespace {
 
-// The row of each callable that has one: an index into entries().
+// callable -> index of its row in entries().
 std::unordered_map<PyObject*, size_t>& table() {
   static auto* rows = new std::unordered_map<PyObject*, size_t>();
   return *rows;
@@ -31,14 +31,14 @@ std::deque<ModelEntry>& entries() {
   return *all;
 }
 
-// Two threads may register the models at the same time, each all rows (see pyapi/lazy.h): a row counts once.
+// Two threads may register all rows at the same time (see pyapi/lazy.h). A row counts once.
 bool isNewRow(const ModelRow& row) {
   static auto* seen = new std::set<std::pair<std::string, CallModel>>();
   return seen->emplace(row.callable, row.model).second;
 }
 
-// "torch.nn.functional.relu": the longest prefix that is an imported module, then attributes. Nothing is
-// imported here.
+// Resolves a path such as "torch.nn.functional.relu": the longest prefix that is an imported module, then
+// attributes. Imports nothing.
 PyObject* resolve(const std::string& path) {
   PyObject* modules = PyImport_GetModuleDict();
   for (size_t dot = path.rfind('.'); dot != std::string::npos;
@@ -58,12 +58,13 @@ PyObject* resolve(const std::string& path) {
           Py_DECREF(next);
           next = PyObject_GetAttrString(object.get(), name.c_str());
         }
-      } else if (PyModule_Check(object.get())) {  // a __getattr__ of the module must not run here
+      } else if (PyModule_Check(object.get())) {  // `__getattr__` of the module must not run here
         next = Py_XNewRef(PyDict_GetItemString(PyModule_GetDict(object.get()), name.c_str()));
       } else {
         next = PyObject_GetAttrString(object.get(), name.c_str());
       }
-      if (next != nullptr && PyInstanceMethod_Check(next)) {  // what pybind puts into classes
+      // pybind puts C functions into classes like this.
+      if (next != nullptr && PyInstanceMethod_Check(next)) {
         PyObject* inner = Py_NewRef(PyInstanceMethod_GET_FUNCTION(next));
         Py_DECREF(next);
         next = inner;
@@ -91,15 +92,15 @@ void addAll(PyObject* owner, size_t row) {
   }
 }
 
-// Where a library was built without some device, a class whose `__new__` in Python raises has the name of a C
-// function: a call of it runs that code, which no row speaks of.
+// If torch was built without some device, a class may have the name of a C function; its `__new__` in Python
+// raises. The row does not describe that code.
 bool standsForMissing(PyObject* object) {
   if (!PyType_Check(object)) return false;
   PyObject* made = PyDict_GetItemString(pyapi::dictOf(reinterpret_cast<PyTypeObject*>(object)), "__new__");
-  return made != nullptr && Py_IS_TYPE(made, &PyStaticMethod_Type);  // C's are no static methods
+  return made != nullptr && Py_IS_TYPE(made, &PyStaticMethod_Type);  // C classes have no static method there
 }
 
-// What the row speaks of, where it is to be had by now.
+// Finds the objects that the row names, as far as their module is imported.
 void findObjects(size_t row) {
   std::string path = entries()[row].callable;
   const bool all = path.ends_with(".*");
@@ -117,7 +118,7 @@ void findObjects(size_t row) {
   }
 }
 
-// Rows that speak of modules which the program has imported since.
+// Finds the objects of rows whose modules the program has imported since the last look.
 void findMissing() {
   static Py_ssize_t modules = 0;
   const Py_ssize_t now = PyDict_GET_SIZE(PyImport_GetModuleDict());
@@ -144,7 +145,7 @@ const char* truthFunction(PyObject* object) {
 }
 
 const std::deque<ModelEntry>& modelEntries() {
-  modelOf(Py_None);  // registers them
+  modelOf(Py_None);  // registers all rows
   return entries();
 }
 
@@ -214,8 +215,8 @@ CallModel modelOf(PyObject* callable) {
 
 namespace {
 
-// What a call of pinned arguments has given. A list is made again in each run; anything else that could be
-// changed, or used up, must not be the same object in all of them.
+// The shadow of a folded call's result. A list is rebuilt in each run. Any other result that could be changed
+// or used up must not be one object for all runs, so the recording ends.
 Shadow foldedResult(RecordContext& rec, PyObject* object, const GivenObjects& given) {
   if (PyList_CheckExact(object)) {
     bool plain = true;
@@ -234,8 +235,8 @@ Shadow foldedResult(RecordContext& rec, PyObject* object, const GivenObjects& gi
   return given.shadowOf(object);
 }
 
-// Is its text the same in another process? A function's shows its address, a module's the file that it is
-// from.
+// True if repr() of the object is the same in another process. A function's has its address, a module's has
+// its file.
 bool hasFixedText(PyObject* object) {
   if (isPlainDeep(object)) return true;
   if (PyTuple_CheckExact(object) || PyList_CheckExact(object)) {
@@ -275,7 +276,7 @@ GivenObjects::GivenObjects(CallContext& ctx) {
 }
 
 void GivenObjects::add(PyObject* object, Shadow shadow) {
-  // Numbers are no objects to a trace; None, classes and their like are pinned as the objects that they are.
+  // Numbers have no identity in a trace. None, classes and the like are pinned by identity anyway.
   const bool number = PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyComplex_CheckExact(object);
   const bool single = object == Py_None || PyBool_Check(object) || isIdentityValue(object);
   if (shadow.isSource() && !number && !single) objects_.emplace_back(pyapi::newRef(object), shadow);
@@ -290,7 +291,8 @@ Shadow GivenObjects::shadowOf(PyObject* object) const {
 
 namespace {
 
-// `reads`: what may be folded of the arguments that are pinned.
+// Folds the call if `reads` allows it for all arguments: it says whether everything that the callable reads
+// is pinned.
 Flow foldWhere(CallContext& ctx, Shadow& result, bool (*reads)(RecordContext&, Shadow, PyObject*)) {
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   bool tensors = false, step = false, numbers = false, plain = true;
@@ -303,11 +305,11 @@ Flow foldWhere(CallContext& ctx, Shadow& result, bool (*reads)(RecordContext&, S
            (ctx.rec.guards.comesFromStep(shadows[i]) && !shadows[i].isValue());
   }
   if (tensors) {
-    // A function that is not torch's could look at a symbolic number, or give it back.
+    // A function that is not torch's could look at a symbolic number, or return it.
     ctx.pinNumbers = true;
     return torchModel(ctx, result);
   }
-  // Numbers of the run: what comes of them is computed again, and pinned where the program decides on it.
+  // With run-time numbers, each run computes the result again. It is pinned where the program decides on it.
   if (numbers && plain && ctx.rec.live())
     return ctx.rec.steps.callStep(ctx, CallKind::kPure, nullptr, result);
   if (step) return knownModel(ctx, result);
@@ -321,7 +323,7 @@ Flow foldWhere(CallContext& ctx, Shadow& result, bool (*reads)(RecordContext&, S
   Flow flow = run(ctx);
   if (flow != Flow::kNext || !ctx.pushes || !ctx.rec.live()) return flow;
   PyObject* made = ctx.act.peek(1);
-  // Texts have other hashes in another process.
+  // Strings have other hashes in another process.
   if (hash || (!fixed && (PyUnicode_Check(made) || PyBytes_Check(made))))
     ctx.rec.facts.bound = "a hash, or the text of an object, is part of it";
   result = foldedResult(ctx.rec, made, given);
@@ -341,7 +343,7 @@ Flow identityModel(CallContext& ctx, Shadow& result) {
   return foldWhere(ctx, result, [](RecordContext&, Shadow, PyObject*) { return true; });
 }
 
-// Fields of the format read attributes of what they are given, and run Python code there.
+// Fields of the format may read attributes of an argument, which may run Python code.
 Flow formatModel(CallContext& ctx, Shadow& result) {
   bool plain = true;
   for (size_t i = 0; i < ctx.total(); ++i) {

@@ -1,7 +1,7 @@
 // Models of C callables, as tables: what a call reads, changes and gives back. One row, one test.
 //
 // A model adds the guards for what the callable reads, executes the call instruction (through the recorder)
-// exactly once and says what the result's shadow is. A callable without a row is an opaque step. Rows are
+// exactly once, and says what the result's shadow is. A callable without a row is an opaque step. Rows are
 // found by the callable's identity: "math.sqrt" is that attribute of that module, "list.append" the method
 // descriptor of the type. Files register their rows in `registerAllModels`;
 // docs/howto/add-a-c-callable-model.md says how to add one. Thread: the recording one, GIL held. The table is
@@ -27,28 +27,29 @@ struct ModelRow {
   Facts facts = {};
 };
 
-// A row as it was registered: what the tests go through.
+// A registered row. The tests go through all of them.
 struct ModelEntry {
   std::string callable;
-  std::vector<pyapi::Ref<>> objects;  // none: it is not in this version
+  std::vector<pyapi::Ref<>> objects;  // empty: this version does not have it
   CallModel model;
   Facts facts;
 };
 const std::deque<ModelEntry>& modelEntries();  // rows stay where they are
-// The row of a callable or null, under the same rule as modelOf().
+// The row of a callable, or null; found as by modelOf().
 const ModelEntry* entryOf(PyObject* callable);
-// Likewise; of a function that torch has wrapped to keep its own compiler out, the row of what it wraps.
+// The same. For a function that torch has wrapped to keep its own compiler out, the row of the wrapped
+// function.
 const ModelEntry* entryBehind(PyObject* callable);
-// Does a C callable wait for other processes? How long it takes depends on them then.
+// True if a C callable may wait for other processes, so that its duration depends on them.
 bool waitsForProcesses(PyObject* callable);
-// "fold", "constant" ...; of a model that only one file knows "own".
+// A name for tests and tools: "fold", "constant" ...; "own" for a model of a single file.
 const char* kindOf(CallModel model);
 
 // The model of a callable or null. `callable` is unbound: a builtin function, a type or a method descriptor.
 CallModel modelOf(PyObject* callable);
 
 void addModels(const ModelRow* rows, size_t count);
-// May the rows be built? Where a result is taken for a constant, the row names the state that it depends on.
+// Checks that a row whose result is a constant names the state that it depends on.
 template <size_t N>
 consteval bool statesAreNamed(const ModelRow (&rows)[N]);
 void registerBuiltinModels();
@@ -80,19 +81,20 @@ void registerDistributedModels();
 Flow operatorModel(CallContext& ctx,
                    Shadow& result);                // of `operator`: changes its first argument, or calls it
 Flow foldModel(CallContext& ctx, Shadow& result);  // pure on immutables: pinned arguments, constant result
-// As foldModel, of callables that tell objects apart and read nothing of those that are compared by identity.
+// As foldModel, for callables that tell objects apart and read nothing of objects that are compared by
+// identity.
 Flow identityModel(CallContext& ctx, Shadow& result);
 Flow formatModel(CallContext& ctx, Shadow& result);  // str.format()
-// As foldModel; where a tensor is among the arguments, it is an operator of the tensor's, which takes numbers
-// of the run as they are.
+// As foldModel, but with a tensor among the arguments it is a tensor operator, which takes run-time numbers
+// as they are.
 Flow arithmeticModel(CallContext& ctx, Shadow& result);
-// Reads its arguments, which are pinned, and guarded global state.
+// The result depends on the arguments, which are pinned, and on guarded global state.
 Flow constantModel(CallContext& ctx, Shadow& result);
-// May wait for another thread, which may have changed anything: what was read before is read again after it.
-// It is no graph break: the program asked for it.
+// May wait for another thread, which may have changed anything, so everything is read again after it. It is
+// no graph break: the program asked for it.
 Flow blockingModel(CallContext& ctx, Shadow& result);
 Flow knownModel(CallContext& ctx,
-                Shadow& result);  // made again on every run; changes nothing that guards read
+                Shadow& result);  // each run calls it again; it changes nothing that guards read
 Flow opaqueModel(CallContext& ctx, Shadow& result);     // an opaque step
 Flow frameModel(CallContext& ctx, Shadow& result);      // looks at the frame of its caller
 Flow torchModel(CallContext& ctx, Shadow& result);      // its dispatcher calls are recorded
@@ -106,55 +108,59 @@ Flow newTypeModel(CallContext& ctx, Shadow& result);  // type(name, bases, dict)
 Flow sumModel(CallContext& ctx, Shadow& result);
 Flow extremeModel(CallContext& ctx, Shadow& result, int op);  // min() is Py_LT, max() is Py_GT
 Flow iterUntilModel(CallContext& ctx, Shadow& result);        // iter(callable, sentinel)
-// Keeps its arguments: containers made here must be one object for whoever keeps them and for us.
+// The callable keeps its arguments. So a container of the trace has to be built: it must be one object for
+// both.
 Flow keepModel(CallContext& ctx, Shadow& result);
 Flow reversedObject(CallContext& ctx, Shadow& result);  // by __len__ and __getitem__
 // all(), any(), sum(), min(), max(); `adds`: it is sum()
 Flow reduceModel(CallContext& ctx, Shadow& result, bool adds = false);
-// Runs a function of kintsugi._polyfills in place of the call, where the call is one of the program's own.
+// Calls a polyfill in place of the callable, if the program's own code makes the call.
 std::optional<Flow> enterPolyfill(CallContext& ctx, const char* name, Shadow& result);
-// The same for a class method in C, which is called as a builtin that is bound to the class: the polyfill
+// The same for a class method in C, which is called as a builtin that is bound to the class. The polyfill
 // gets the class as its first argument, as `ctx` has it.
 std::optional<Flow> enterClassPolyfill(CallContext& ctx, const char* name, Shadow& result);
-// The polyfill that asks an object for its truth where Python code tells it; null where C code does.
+// The polyfill that asks for an object's truth if Python code decides it; null if C code does.
 const char* truthFunction(PyObject* object);
-// A class of lists that are made as a list is; nothing: it is another.
+// For a subclass of list that makes its instances as list does. Nothing: it is another class.
 std::optional<Flow> listCall(CallContext& ctx, const std::vector<PyObject*>& args,
                              const std::vector<Shadow>& shadows, PyTypeObject* type, Shadow& result);
-// functools.singledispatch; nothing: it is another function, or not known.
+// functools.singledispatch's dispatch(). Nothing: it is another function, or not known.
 std::optional<Flow> dispatchModel(CallContext& ctx, Shadow& result);
-// The model of a function of a module that may be imported later, by its code; or null.
+// The model of a function in a module that may be imported later, found by its code; or null.
 CallModel modelOfCode(PyObject* code);
-// Of a Python function. Torch wraps some to keep its own compiler out of them: the model is of what they
-// wrap.
+// The model of a Python function. If torch has wrapped the function to keep its own compiler out, the model
+// of the wrapped one.
 CallModel modelOfFunction(PyObject* function);
-// map's operator where a polyfill runs torch's code around it; nothing: it is called elsewhere, or is
-// another.
+// torch's map operator inside torch's code that a polyfill runs. Nothing: it is called elsewhere, or is
+// another operator.
 std::optional<Flow> mappedRows(CallContext& ctx, Shadow& result);
 bool isTransformCode(PyCodeObject* code);   // of torch's transforms (functorch)
-bool isWholeTransform(PyCodeObject* code);  // of one that is a step: linearize() and its like
-bool leavesTransforms(PyCodeObject* code);  // whose handlers do nothing where no transform was entered
+bool isWholeTransform(PyCodeObject* code);  // of a transform that is one step (linearize and the like)
+bool leavesTransforms(PyCodeObject* code);  // its handlers only leave transforms
 Flow unknownSequence(CallContext& ctx, Shadow& result);
 Shadow frozenPart(RecordContext& rec, PyObject* object);  // what was read from a frozen object
 bool pinSet(RecordContext& rec, Shadow shadow, PyObject* set);
 bool pinMember(RecordContext& rec, Shadow item, PyObject* object, Shadow set);
-bool hashesByIdentity(PyObject* object);  // by its class, which says nothing of equality
-// A tensor, whatever its data are (its __hash__ is Python code), or such an object that the trace has made.
+bool hashesByIdentity(PyObject* object);  // its class hashes by identity and has no `__eq__` of its own
+// True for a tensor with any data (its `__hash__` is Python code), and for an object that the trace has made
+// and that hashes by identity.
 bool isMemberByIdentity(Shadow item, PyObject* object);
-Shadow memberShadow(RecordContext& rec, Shadow item, PyObject* object);  // of one that is
+Shadow memberShadow(RecordContext& rec, Shadow item, PyObject* object);  // of such an object
 
-// torch.tensor() of literals of the program; nothing: they are none.
+// torch.tensor() of literals of the program. Nothing: they are no literals.
 std::optional<Flow> literalTensorModel(CallContext& ctx, Shadow& result);
 
 PyObject* polyfill(const char* name);  // borrowed from kintsugi._polyfills; null: there is none
-// Can the Python function, or class, be called as `ctx` is? Otherwise it would complain in its own words.
+// True if the Python function, or class, accepts the arguments of `ctx`. If not, its error would read
+// differently.
 bool acceptsArguments(PyObject* called, const CallContext& ctx);
-// `function` takes the place of the callable on the value stack: it does the same, and is recorded.
+// Puts `function` in the callable's place on the value stack and records its call. It has to do the same.
 Flow callInstead(CallContext& ctx, PyObject* function, Shadow& result);
-// The Python function that is called, as a frame (what a call without a model is).
+// Records the call of a Python function as a frame, as if it had no model.
 Flow inlineFunction(CallContext& ctx, Shadow& result);
 
-// Compilers can't compare functions at compile time in builds with sanitizers, all of which are debug builds.
+// In builds with sanitizers, compilers can't compare functions at compile time. All of these are debug
+// builds.
 template <size_t N>
 consteval bool statesAreNamed([[maybe_unused]] const ModelRow (&rows)[N]) {
 #ifndef KINTSUGI_DEBUG
@@ -165,12 +171,13 @@ consteval bool statesAreNamed([[maybe_unused]] const ModelRow (&rows)[N]) {
   return true;
 }
 
-// Which argument a result is, or what lies in one: where values are pinned, an equal one will be given in
-// another call, and `is` tells them apart. Made before the call, which consumes its arguments.
+// Finds out whether a result is one of the arguments, or an item in one. A pinned value may be an equal but
+// different object in another call, and `is` tells the two apart. Made before the call, which consumes its
+// arguments.
 class GivenObjects {
  public:
   explicit GivenObjects(CallContext& ctx);
-  // Of the argument that it is; otherwise it is a constant.
+  // The shadow of the argument that `object` is; else a constant.
   Shadow shadowOf(PyObject* object) const;
 
  private:
@@ -180,7 +187,7 @@ class GivenObjects {
 };
 
 inline Flow run(CallContext& ctx) { return ctx.rec.execute(ctx.act, ctx.instr); }
-// Executes and, when the call succeeded, makes `result` a virtual of the given kind.
+// Executes the call. If it has succeeded, `result` is a new virtual object of this kind.
 Flow runVirtual(CallContext& ctx, VirtualKind kind, Shadow& result);
 
 }  // namespace kintsugi::capture

@@ -1,9 +1,9 @@
-// Models: numpy's functions, ufuncs and methods, by rule.
+// Models: numpy's functions, ufuncs and methods. One rule covers all of them; there are no rows.
 //
-// Arrays are objects of the program: nothing of their contents is ever guarded, so a call that reads or
-// writes them is a step that leaves everything else as it was. That holds as long as no Python code runs
-// inside: an argument of another library's type may define __array__ or __array_function__, and arrays of
-// objects call their elements.
+// Arrays are objects of the program, and their contents are never guarded. So a call that reads or writes
+// arrays is a step after which everything else is still known. This holds only if no Python code runs inside
+// the call: an argument of another library's type may define `__array__` or `__array_function__`, and arrays
+// of objects call their elements.
 #include "capture/calls/numpy.h"
 
 #include <algorithm>
@@ -33,8 +33,8 @@ void forEach(PyObject* dict, Visit visit) {
   while (PyDict_Next(dict, &at, &key, &value)) visit(value);
 }
 
-// numpy's own, found once and kept for good: its classes in C; its functions; and methods that change what
-// attributes of an array say, which guards may have read.
+// numpy's own callables, found once: its classes in C, its functions, and methods that change attributes of
+// an array, which guards may have read.
 struct Numpy {
   std::unordered_set<const PyTypeObject*> types;
   std::unordered_set<const PyMethodDef*> definitions;
@@ -55,7 +55,7 @@ struct Numpy {
     }
   }
 
-  // numpy.random, whose functions are objects of Cython's.
+  // For numpy.random, whose functions are Cython's.
   void addRandom(PyObject* module) {
     const PyObject* sample = specialMethod(pyapi::knownType(Known::kNumpyRandomState), "normal");
     const auto addFunction = [this, sample](PyObject* value) {
@@ -112,7 +112,7 @@ bool isMethod(PyObject* callable) {
   return descriptor && isNumpyType(PyDescr_TYPE(callable)) && !numpy().reshaping.contains(callable);
 }
 
-// numpy.frompyfunc() makes ufuncs that call Python: they know objects only.
+// False for ufuncs of numpy.frompyfunc(), which call Python: all their signatures are of objects.
 bool isCompiledUfunc(PyObject* ufunc) {
   pyapi::Ref<> types = pyapi::steal(PyObject_GetAttrString(ufunc, "types"));
   PyErr_Clear();
@@ -132,7 +132,7 @@ bool isDtype(PyTypeObject* type) {
   return base != nullptr && PyType_IsSubtype(type, base) != 0;
 }
 
-// Calls nothing of the program when numpy looks at it.
+// True if numpy calls no code of the program when it looks at the object.
 bool isInert(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   if (isExactArray(type)) {
@@ -179,7 +179,7 @@ bool isNumpyScalar(PyObject* object) {
 
 namespace {
 
-// A function of numbers that are known gives a number that is known.
+// A ufunc of constant numbers gives a constant.
 bool isConstant(CallContext& ctx) {
   if (!pyapi::isA(ctx.callable, Known::kNumpyUfunc) || ctx.kwnames != nullptr) return false;
   for (size_t i = 0; i < ctx.total(); ++i) {

@@ -6,9 +6,10 @@
 namespace kintsugi::capture {
 
 bool isNumpyScalar(PyObject* object);  // a number of numpy, which can't change
-bool isArray(PyObject* object);        // of numbers: nothing of the program is called when its items are read
+// An array of numbers, so that reading its items calls no code of the program.
+bool isArray(PyObject* object);
 bool isNumpyCallable(PyObject* callable);
-// Made again on every run. It reads and writes arrays, of which guards read nothing but what attributes say.
+// A step that each run makes again. It reads and writes arrays, of which guards read only attributes.
 Flow numpyModel(CallContext& ctx, Shadow& result);
 
 }  // namespace kintsugi::capture

@@ -13,7 +13,7 @@ namespace kintsugi::capture {
 
 namespace {
 
-// On something that is not tracked: done again on every run.
+// The object is not tracked by the trace: each run makes the call again.
 Flow attributeStep(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
@@ -36,7 +36,7 @@ bool isNamed(CallContext& ctx, size_t total) {
 
 Flow enterSetter(CallContext& ctx, PyObject* setter, Shadow value, PyObject* real) {
   PendingFrame pending = setterFrame(ctx.rec, setter, ctx.shadows[0], ctx.args[0], ctx.args[1], value, real);
-  // Whatever the function returns, the call gives None.
+  // The call returns None, whatever the function returns.
   pending.site = ctx.rec.snapshots.callSite(ctx.instr, ctx.popped, {}, ir::ReturnAction::kReplace);
   pending.site.replacement = Shadow::constant();
   pending.site.replacementObject = pyapi::newRef(Py_None);
@@ -64,7 +64,7 @@ Flow delattrModel(CallContext& ctx, Shadow& result) {
   return deleter == nullptr ? run(ctx) : enterSetter(ctx, deleter, Shadow::null(), nullptr);
 }
 
-// object.__delattr__(self, name)
+// `object.__delattr__(self, name)`.
 Flow objectDelattrModel(CallContext& ctx, Shadow& result) {
   result = Shadow::constant();
   if (!isNamed(ctx, 2)) return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
@@ -73,7 +73,7 @@ Flow objectDelattrModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-// object.__setattr__(self, name, value), reached through super() or by name.
+// `object.__setattr__(self, name, value)`, called directly or through super().
 Flow objectSetattrModel(CallContext& ctx, Shadow& result) {
   Shadow name = ctx.shadows[1];
   result = Shadow::constant();
@@ -101,19 +101,19 @@ Flow objectInitModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-// object.__new__(cls): an instance without attributes.
+// `object.__new__(cls)`: an instance without attributes.
 Flow objectNewModel(CallContext& ctx, Shadow& result) {
   Shadow cls = ctx.shadows[0];
   if (!pinClasses(ctx.rec, cls, ctx.args[0])) return run(ctx);
   return runVirtual(ctx, VirtualKind::kInstance, result);
 }
 
-// object()
+// `object()`.
 Flow plainObjectModel(CallContext& ctx, Shadow& result) {
   return ctx.total() == 0 ? runVirtual(ctx, VirtualKind::kInstance, result) : opaqueModel(ctx, result);
 }
 
-// types.SimpleNamespace(a=1)
+// `types.SimpleNamespace(a=1)`.
 Flow namespaceModel(CallContext& ctx, Shadow& result) {
   if (ctx.positional != 0) return opaqueModel(ctx, result);
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
@@ -127,12 +127,12 @@ Flow namespaceModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// The call binds its first argument to the second.
+// The call binds its first argument to its second.
 Flow bind(CallContext& ctx, Shadow& result) {
   pyapi::Ref<> function = pyapi::newRef(ctx.args[0]), self = pyapi::newRef(ctx.args[1]);
   const Shadow functionShadow = ctx.shadows[0], selfShadow = ctx.shadows[1];
-  ctx.rec.guards.guardType(functionShadow, function.get());  // that it can be called
-  ctx.rec.guards.guardType(selfShadow, self.get());          // not None
+  ctx.rec.guards.guardType(functionShadow, function.get());  // decides whether it can be called
+  ctx.rec.guards.guardType(selfShadow, self.get());          // it must not be None
   Flow flow = run(ctx);
   if (flow == Flow::kNext && ctx.rec.live()) {
     result = boundMethod(ctx.rec, ctx.act.peek(1), function.get(), functionShadow, self.get(), selfShadow);
@@ -140,13 +140,13 @@ Flow bind(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// types.MethodType(function, object)
+// `types.MethodType(function, object)`.
 Flow methodTypeModel(CallContext& ctx, Shadow& result) {
   const bool binds = ctx.total() == 2 && ctx.kwnames == nullptr && !ctx.shadows[0].isValue();
   return binds ? bind(ctx, result) : knownModel(ctx, result);
 }
 
-// function.__get__(object, cls)
+// `function.__get__(object, cls)`.
 Flow functionGetModel(CallContext& ctx, Shadow& result) {
   const bool binds = (ctx.total() == 2 || ctx.total() == 3) && ctx.kwnames == nullptr &&
                      ctx.args[1] != Py_None && !ctx.shadows[0].isValue();
@@ -154,7 +154,7 @@ Flow functionGetModel(CallContext& ctx, Shadow& result) {
   return bind(ctx, result);
 }
 
-// tuple.__new__(cls, iterable): named tuples.
+// `tuple.__new__(cls, iterable)`, as named tuples call it.
 Flow tupleNewModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() == 2 && makesFrames(ctx, 1)) {
     if (PyObject* function = polyfill("tuple_new")) return callInstead(ctx, function, result);
@@ -170,9 +170,9 @@ Flow tupleNewModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// Types whose instances are immutable values: made again from pinned arguments, equal every time.
+// Types of immutable values: the arguments are pinned, so the result is equal in every run.
 Flow valueTypeModel(CallContext& ctx, Shadow& result) {
-  if (torchapi::hasFunctionModes()) return opaqueModel(ctx, result);  // they are asked
+  if (torchapi::hasFunctionModes()) return opaqueModel(ctx, result);  // a function mode sees the call
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!ctx.rec.guards.tryPinDeep(shadows[i], ctx.args.any(i)))
@@ -182,7 +182,7 @@ Flow valueTypeModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-// Reads functions and classes only: the same for the same function.
+// The result follows from functions and classes only, which are pinned.
 Flow introspectModel(CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   for (size_t i = 0; i < ctx.total(); ++i) {
@@ -197,7 +197,7 @@ Flow introspectModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-// BaseException.__init__(self, *args), as it ends the __init__ of a class of the program.
+// `BaseException.__init__(self, *args)`, called by the `__init__` of an exception class of the program.
 Flow exceptionInitModel(CallContext& ctx, Shadow& result) {
   Shadow self = ctx.total() > 0 ? ctx.shadows[0] : Shadow::null();
   const bool ours = self.isVirtual() && ctx.rec.objects.virtualOf(self).kind == VirtualKind::kException &&
@@ -215,7 +215,7 @@ Flow exceptionInitModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// exception.with_traceback(traceback)
+// `exception.with_traceback(traceback)`.
 Flow withTracebackModel(CallContext& ctx, Shadow& result) {
   Shadow self = ctx.shadows[0];
   const bool ours = ctx.total() == 2 && self.isVirtual() &&
@@ -229,8 +229,8 @@ Flow withTracebackModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-// weakref.ref(object): a question to an object that others hold. One that the trace has made may go at
-// another moment in a replay, and what a callback does nobody knows.
+// `weakref.ref(object)` is only known for an object that is held outside the trace. An object that the trace
+// has made may go at another moment in a replay, and a callback may do anything.
 Flow weakrefModel(CallContext& ctx, Shadow& result) {
   const Shadow referent = ctx.total() == 1 ? ctx.shadows[0] : Shadow::null();
   const bool outside = referent.isConst() || (referent.isSource() && !ctx.rec.guards.comesFromStep(referent));
@@ -281,7 +281,8 @@ Flow keepModel(CallContext& ctx, Shadow& result) {
 
 void registerObjectModels() {
   addModels(kRows, std::size(kRows));
-  // Each class of C has a __init__ of its own, which does the same in most.
+  // Each C exception class has an `__init__` wrapper of its own. Most do the same as BaseException's and get
+  // the same row.
   auto* root = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
   PyObject *name, *object;
   Py_ssize_t at = 0;

@@ -32,8 +32,8 @@ void forgetElements(RecordContext& rec, PyObject* list) {
   overlay.tail.clear();
 }
 
-// Nothing in the list is compared or added by Python code, or by torch: this is asked in each run. False: it
-// is not so, or the recording has ended.
+// Each run asks whether the list holds only plain items, so that no Python code and no torch code compares or
+// adds them. False: it holds others, or the recording has ended.
 bool pinPlainItems(CallContext& ctx) {
   if (!pyapi::holdsPlain(ctx.args[0])) return false;
   ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);
@@ -41,7 +41,7 @@ bool pinPlainItems(CallContext& ctx) {
                                     {ir::Operand::source(ctx.shadows[0].sourceId())}, Py_True);
 }
 
-// What torch makes one tensor of, without a look at anything but the tensors.
+// True for torch's functions that join tensors and look only at these.
 bool joinsTensors(PyObject* callable) {
   static constinit pyapi::Lazy<const std::unordered_set<const PyMethodDef*>*> definitionsSlot;
   const std::unordered_set<const PyMethodDef*>* definitions = definitionsSlot.get([] {
@@ -57,7 +57,7 @@ bool joinsTensors(PyObject* callable) {
   return PyCFunction_Check(callable) && definitions->contains(pyapi::definitionOf(callable));
 }
 
-// Is there something in the list, and is it tensors whose class is torch's own?
+// True if the list is not empty and holds only tensors of torch's own class.
 bool holdsTensors(PyObject* list) {
   if (!PyList_CheckExact(list) || PyList_GET_SIZE(list) == 0) return false;
   PyObject** items = PySequence_Fast_ITEMS(list);
@@ -114,7 +114,7 @@ std::optional<Flow> copyOpenList(CallContext& ctx, Shadow& result) {
 
 std::optional<Flow> sortOpenList(CallContext& ctx, Shadow& result) {
   if (!isCalledOnOpen(ctx)) return std::nullopt;
-  for (size_t i = 1; i < ctx.total(); ++i) {  // reverse=
+  for (size_t i = 1; i < ctx.total(); ++i) {  // `reverse=`
     if (!ctx.shadows.any(i).isConst() || !PyBool_Check(ctx.args.any(i))) return std::nullopt;
   }
   if (pinPlainItems(ctx)) return openResult(ctx, result);
@@ -124,7 +124,7 @@ std::optional<Flow> sortOpenList(CallContext& ctx, Shadow& result) {
 std::optional<Flow> joinOpenList(CallContext& ctx, Shadow& result) {
   if (!joinsTensors(ctx.callable) || !isCalledOnOpen(ctx) || !holdsTensors(ctx.args[0])) return std::nullopt;
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
-  for (size_t i = 1; i < ctx.total(); ++i) {  // dim=, but no out=
+  for (size_t i = 1; i < ctx.total(); ++i) {  // `dim=`, but not `out=`
     if (!isPlain(ctx.args.any(i)) || !ctx.rec.guards.pin(shadows[i], ctx.args.any(i)))
       return ctx.rec.live() ? std::nullopt : std::optional(run(ctx));
   }
@@ -155,7 +155,7 @@ bool isComprehension(PyObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
   if (pyapi::argumentCount(code) != 1 || (pyapi::flagsOf(code) & (CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0)
     return false;
-  // Its one argument has a name that no program can write.
+  // A comprehension's function has one argument, with a name that no program can write.
   PyObject* argument = pyapi::variableName(code, 0);
   return PyUnicode_CompareWithASCIIString(argument, ".0") == 0;
 }
@@ -180,7 +180,7 @@ std::optional<bool> storeInOpenList(RecordContext& rec, Shadow list, PyObject* o
                                     PyObject* index, Shadow value, PyObject* real) {
   if (!isOpen(rec, list, object)) return std::nullopt;
   if (!PyLong_CheckExact(index) && !PySlice_Check(index)) return std::nullopt;
-  if (PySlice_Check(index) && real != nullptr) return std::nullopt;  // list[slice] = iterable
+  if (PySlice_Check(index) && real != nullptr) return std::nullopt;  // `list[slice] = iterable`
   if (!rec.guards.tryPinDeep(key, index)) return rec.live() ? std::nullopt : std::optional(false);
   rec.guards.guardType(list, object);
   const std::pair<Shadow, PyObject*> at = {Shadow::constant(), index};

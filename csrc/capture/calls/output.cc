@@ -1,12 +1,12 @@
-// Models: output, and what talks to the recorder. Output happens again on every run, in order with all other
-// effects, and changes nothing that a trace reads.
+// Models: output, and functions that talk to the recorder. Each run writes the output again, in order with
+// all other effects. Output changes nothing that a trace reads.
 #include "capture/calls/model.h"
 
 namespace kintsugi::capture {
 
 namespace {
 
-// Does str() of it run nothing but CPython's and torch's own code?
+// True if str() of the object runs no code other than CPython's and torch's.
 bool printsPlainly(PyObject* object) {
   if (PyTuple_CheckExact(object) || PyList_CheckExact(object)) {
     for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i) {
@@ -21,8 +21,8 @@ bool printsPlainly(PyObject* object) {
          PyBytes_CheckExact(object) || isPlainDeep(object);
 }
 
-// It reads its arguments and writes text: tensor operations that follow it, and do not change the arguments,
-// do not notice whether it has happened.
+// print() reads its arguments and writes text. So it may run after tensor operations that follow it, unless
+// these write to its arguments.
 Flow printModel(CallContext& ctx, Shadow& result) {
   bool plain = true;
   for (size_t i = 0; i < ctx.total(); ++i) plain = plain && printsPlainly(ctx.args.any(i));
@@ -37,7 +37,7 @@ Flow printModel(CallContext& ctx, Shadow& result) {
 
 constexpr ModelRow kRows[] = {
     {"builtins.print", printModel, kWritesProcess},
-    // Says whether breaks are errors, to the recording alone: a run has nothing of it to do.
+    // Tells the recording whether breaks are errors. A run has nothing to do.
     {"kintsugi._C.set_error_on_graph_break",
      constantModel,
      {StateWord::kArguments, Reads::kArguments, Writes::kProcess}},

@@ -1,6 +1,6 @@
-// Models: builtins that call back, or that decide by comparing tensors. A function of kintsugi._polyfills
-// takes the place of the C function on the value stack and is recorded like any other, so that the trace can
-// be left, and go on, in the middle of it.
+// Models: builtins that call back, or that compare tensors to decide. A polyfill takes the C function's place
+// on the value stack and is recorded like any other function. So the trace can be left, and can go on, in the
+// middle of it.
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -49,7 +49,7 @@ bool hasKey(const CallContext& ctx) {
   return key != nullptr && key != Py_None;
 }
 
-// Items that Python code makes.
+// True if Python code makes the items of the argument.
 bool isDriven(CallContext& ctx, size_t argument) {
   Shadow shadow = ctx.shadows[argument];
   if (shadow.isVirtual() && ctx.rec.objects.virtualOf(shadow).kind == VirtualKind::kGenerator) return true;
@@ -57,7 +57,7 @@ bool isDriven(CallContext& ctx, size_t argument) {
   return !shadow.isValue() && pythonMethod(ctx.args[argument], "__iter__") != nullptr;
 }
 
-// The callable lies on the value stack itself: not bound, and no partial.
+// True if the callable itself is on the value stack, not a bound method or a partial of it.
 bool isDirect(const CallContext& ctx) {
   const int popped = static_cast<int>(ctx.popped);
   if (popped < 2) return false;
@@ -86,9 +86,9 @@ Flow truthModel(CallContext& ctx, const char* name, Shadow& result) {
 Flow anyModel(CallContext& ctx, Shadow& result) { return truthModel(ctx, "any_", result); }
 Flow allModel(CallContext& ctx, Shadow& result) { return truthModel(ctx, "all_", result); }
 
-// sorted() of what is known is known: keys are not asked for.
+// The result of sorted() for known items is known, so no keys are asked for.
 Flow sortedModel(CallContext& ctx, Shadow& result) {
-  const bool fromHere = pyapi::isPolyfill(ctx.frame.code) && hasKey(ctx);  // its own last resort
+  const bool fromHere = pyapi::isPolyfill(ctx.frame.code) && hasKey(ctx);  // the polyfill's own last resort
   if (ctx.positional != 1 || !onlyKeywords(ctx, {"key", "reverse"}) || fromHere)
     return opaqueModel(ctx, result);
   if (!hasKey(ctx)) {
@@ -120,7 +120,7 @@ Flow listSortModel(CallContext& ctx, Shadow& result) {
   return simple ? redirect(ctx, "list_sort", result) : opaqueModel(ctx, result);
 }
 
-// kintsugi._polyfills.order(keys, reverse): known keys are sorted here and now, as CPython would.
+// `kintsugi._polyfills.order(keys, reverse)`: known keys are sorted while recording, as CPython would.
 Flow orderModel(CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   const bool known = ctx.total() == 2 && PyList_CheckExact(ctx.args[0]) &&
@@ -138,7 +138,7 @@ Flow orderModel(CallContext& ctx, Shadow& result) {
   pyapi::Ref<> args = pyapi::steal(PyTuple_Pack(1, range.get()));
   pyapi::Ref<> options = pyapi::steal(Py_BuildValue("{sOsO}", "key", get.get(), "reverse", ctx.args[1]));
   pyapi::Ref<> made = pyapi::steal(PyObject_Call(sorted.get(), args.get(), options.get()));
-  if (!made) {  // what can't be compared: the real call raises at the right place
+  if (!made) {  // keys that can't be compared: the real call raises in the right place
     PyErr_Clear();
     return inlineFunction(ctx, result);
   }
@@ -165,9 +165,9 @@ Flow literalOrKnown(CallContext& ctx, Shadow& result) {
   return flow ? *flow : knownModel(ctx, result);
 }
 
-// A tensor of a number is what an operator makes, so it is part of a segment and its metadata are known.
+// torch.tensor(number) becomes an operator, so that it is part of a segment and its metadata is known.
 Flow tensorModel(CallContext& ctx, Shadow& result) {
-  // A mode is to see this call, and not those that stand for it.
+  // A mode has to see this call, not the operators in its place.
   if (torchapi::hasModes()) return opaqueModel(ctx, result);
   PyObject* data = ctx.positional == 1 ? ctx.args[0] : nullptr;
   const bool number =
@@ -181,8 +181,8 @@ Flow tensorModel(CallContext& ctx, Shadow& result) {
 
 bool isDeque(PyObject* type) { return pyapi::isKnown(type, pyapi::Known::kDeque); }
 
-// deque(this, maxlen=0), which only runs an iterator to its end.
-bool isDropped(CallContext& ctx, const CodeInfo& info, const Instr& after) {
+// For `deque(x, maxlen=0)`, which only consumes an iterator.
+bool isConsumedByDeque(CallContext& ctx, const CodeInfo& info, const Instr& after) {
   const Instr* next = &after;
   while (next->op == op::KW_NAMES || next->op == op::PRECALL) next = &info.at(next->next);
   if (next->op == op::LOAD_CONST && info.at(next->next).op == op::CALL_KW) next = &info.at(next->next);
@@ -192,14 +192,14 @@ bool isDropped(CallContext& ctx, const CodeInfo& info, const Instr& after) {
          isDeque(ctx.act.peek(calleeDepth(ctx.act, lower)));
 }
 
-// What takes the items of an argument, so that nobody else ever sees that object. `lazy`: one by one, as its
-// own are asked for; `alone`: with other arguments it does something else.
-struct Taker {
+// Callables that take the items of an argument, so that nobody else ever sees that object. `lazy`: they take
+// an item when they are asked for one themselves. `alone`: only with a single argument.
+struct Consumer {
   const char* name;
   bool lazy = false;
   bool alone = false;
 };
-constexpr Taker kBuiltinTakers[] = {
+constexpr Consumer kBuiltinConsumers[] = {
     {"list"},
     {"tuple"},
     {"sum"},
@@ -215,21 +215,21 @@ constexpr Taker kBuiltinTakers[] = {
     {"enumerate"},
     {"zip", true},
 };
-constexpr Taker kIteratorTakers[] = {{"islice", true}, {"chain", true}, {"zip_longest", true}};
+constexpr Consumer kIteratorConsumers[] = {{"islice", true}, {"chain", true}, {"zip_longest", true}};
 
-const Taker* takerOf(PyObject* callable) {
+const Consumer* consumerOf(PyObject* callable) {
   PyObject* builtins = PyEval_GetBuiltins();
-  for (const Taker& taker : kBuiltinTakers) {
-    if (PyDict_GetItemString(builtins, taker.name) == callable) return &taker;
+  for (const Consumer& consumer : kBuiltinConsumers) {
+    if (PyDict_GetItemString(builtins, consumer.name) == callable) return &consumer;
   }
   PyObject* itertools = pyapi::loadedNamespace("itertools");
-  for (const Taker& taker : kIteratorTakers) {
-    if (itertools != nullptr && PyDict_GetItemString(itertools, taker.name) == callable) return &taker;
+  for (const Consumer& consumer : kIteratorConsumers) {
+    if (itertools != nullptr && PyDict_GetItemString(itertools, consumer.name) == callable) return &consumer;
   }
   return nullptr;
 }
 
-// Does the instruction only compute with what has been pushed since? `depth`: how much that is.
+// True if the instruction only computes with values pushed since. `depth` counts these values.
 bool computesAbove(const Instr& in, int& depth) {
   int popped = 0;
   switch (in.op) {
@@ -242,7 +242,7 @@ bool computesAbove(const Instr& in, int& depth) {
       depth += 2;
       return true;
     case op::LOAD_GLOBAL:
-      if ((in.arg & 1) != 0) return false;  // of a call
+      if ((in.arg & 1) != 0) return false;  // the callable of a call
       break;
     case op::LOAD_ATTR:
     case op::UNARY_NEGATIVE:
@@ -264,9 +264,9 @@ bool computesAbove(const Instr& in, int& depth) {
   return true;
 }
 
-// Are the items of an object taken at once that lies where the `replaced` topmost entries of the stack are
-// now, when `next` comes?
-bool takenBy(CallContext& ctx, const CodeInfo& info, const Instr* next, int replaced) {
+// The `replaced` topmost stack entries are about to become one object. True if the code from `next` on takes
+// its items at once.
+bool isConsumedFrom(CallContext& ctx, const CodeInfo& info, const Instr* next, int replaced) {
   if (next->op == op::GET_ITER) return true;
   int loads = 0;
   for (; computesAbove(*next, loads); next = &info.at(next->next)) {
@@ -281,20 +281,21 @@ bool takenBy(CallContext& ctx, const CodeInfo& info, const Instr* next, int repl
   const int lower = replaced + before + 2;
   PyObject* callable = ctx.act.peek(calleeDepth(ctx.act, lower));
   if (callsMethod(ctx.act, lower)) return callable == join && next->arg == 1;
-  const Taker* taker = takerOf(callable);
-  if (taker == nullptr || (taker->alone && next->arg != 1)) return false;
-  return !taker->lazy || takenBy(ctx, info, &info.at(next->next), lower);
+  const Consumer* consumer = consumerOf(callable);
+  if (consumer == nullptr || (consumer->alone && next->arg != 1)) return false;
+  return !consumer->lazy || isConsumedFrom(ctx, info, &info.at(next->next), lower);
 }
 
-// Does the next instruction take the items of what this call makes, so that nobody else ever sees the object?
+// True if the code after this call takes the items of its result, so that nobody else ever sees the object.
 bool consumedAtOnce(CallContext& ctx) {
   const CodeInfo* info = CodeInfo::of(ctx.frame.code);
   const Instr* next = &info->at(ctx.instr.next);
-  if (next->op == op::LOAD_CONST && isDropped(ctx, *info, info->at(next->next))) return true;
-  return takenBy(ctx, *info, next, static_cast<int>(ctx.popped));
+  if (next->op == op::LOAD_CONST && isConsumedByDeque(ctx, *info, info->at(next->next))) return true;
+  return isConsumedFrom(ctx, *info, next, static_cast<int>(ctx.popped));
 }
 
-// Is there something in it that would have to be called back, or can't be known before it runs?
+// Calls the polyfill if the result is consumed at once. Otherwise the program would see an object of another
+// type.
 Flow lazyModel(CallContext& ctx, const char* name, Shadow& result) {
   return ctx.kwnames == nullptr && consumedAtOnce(ctx) ? redirect(ctx, name, result)
                                                        : opaqueModel(ctx, result);
@@ -315,7 +316,7 @@ Flow filterModel(CallContext& ctx, Shadow& result) {
 }
 Flow chainModel(CallContext& ctx, Shadow& result) { return lazyModel(ctx, "chain", result); }
 
-// The arguments that C code checks when it makes the iterator, as it accepts them. Their types are guarded;
+// True if C code accepts the arguments that it checks when it makes the iterator. Their types are guarded;
 // the polyfills ask for their values.
 bool acceptsBounds(CallContext& ctx, std::string_view name) {
   const auto isCount = [&](size_t i) {
@@ -352,12 +353,12 @@ bool acceptsBounds(CallContext& ctx, std::string_view name) {
   return ctx.kwnames == nullptr && ctx.positional == 2 && (!counted || isCount(1));
 }
 
-// [*islice(x, 2)]
+// `[*islice(x, 2)]`.
 bool isUnpacked(CallContext& ctx) {
   return CodeInfo::of(ctx.frame.code)->at(ctx.instr.next).op == op::LIST_EXTEND;
 }
 
-// The polyfills that are called as the C callables are that they stand for, by these.
+// The polyfill of each of these C callables; it has the same name and the same arguments.
 const char* polyfillOf(PyObject* callable) {
   static constinit pyapi::Lazy<const std::unordered_map<PyObject*, const char*>*> namesSlot;
   const auto* names = namesSlot.get([] {
@@ -382,7 +383,7 @@ const char* polyfillOf(PyObject* callable) {
     for (const Module& row : modules) {
       PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), row.name);
       for (const char* name : row.callables) {
-        PyObject* object = module != nullptr ? pyapi::attributeOf(module, name) : nullptr;  // for good
+        PyObject* object = module != nullptr ? pyapi::attributeOf(module, name) : nullptr;  // never freed
         if (object != nullptr) found->emplace(object, name);
       }
     }
@@ -400,7 +401,7 @@ Flow itertoolsModel(CallContext& ctx, Shadow& result) {
   return simple ? redirect(ctx, polyfillOf(ctx.callable), result) : opaqueModel(ctx, result);
 }
 
-// A class method: its class comes first.
+// A class method, so the class is the first argument.
 Flow chainedModel(CallContext& ctx, Shadow& result) {
   PyObject* function = polyfill("chain_from_iterable");
   const int popped = static_cast<int>(ctx.popped);
@@ -414,7 +415,7 @@ Flow chainedModel(CallContext& ctx, Shadow& result) {
   return inlineFunction(inner, result);
 }
 
-// CPython goes over large lists in another order.
+// For larger lists CPython visits the elements in another order.
 Flow heapModel(CallContext& ctx, Shadow& result) {
   constexpr Py_ssize_t kSameOrder = 2500;
   const bool simple = ctx.kwnames == nullptr && ctx.total() >= 1 && PyList_CheckExact(ctx.args[0]) &&
@@ -428,14 +429,14 @@ Flow heapModel(CallContext& ctx, Shadow& result) {
 }
 
 Flow moveToEndModel(CallContext& ctx, Shadow& result) {
-  // Asked first whether it goes to the end: a truth that can't raise.
+  // The polyfill asks for the truth of `last` first, so that must not raise.
   const bool asked = ctx.total() < 3 || PyBool_Check(ctx.args.any(2)) || PyLong_CheckExact(ctx.args.any(2));
   const bool simple = ctx.positional >= 1 && ctx.total() >= 2 && ctx.total() <= 3 && asked &&
                       Py_TYPE(ctx.args[0]) == &PyODict_Type && isDirect(ctx) && !ctx.shadows[0].isValue();
   return simple ? redirect(ctx, "move_to_end", result) : opaqueModel(ctx, result);
 }
 
-// As deletions, one by one.
+// Recorded as single deletions.
 Flow deletingModel(CallContext& ctx, const char* name, Shadow& result) {
   const bool exact = Py_TYPE(ctx.args[0]) == &PyODict_Type || PyDict_CheckExact(ctx.args[0]);
   return exact && isDirect(ctx) && !ctx.shadows[0].isValue() ? redirect(ctx, name, result)
@@ -444,7 +445,8 @@ Flow deletingModel(CallContext& ctx, const char* name, Shadow& result) {
 Flow clearDictModel(CallContext& ctx, Shadow& result) { return deletingModel(ctx, "clear_dict", result); }
 Flow orderedPopitemModel(CallContext& ctx, Shadow& result) { return deletingModel(ctx, "pop_item", result); }
 
-// Items whose class has a __hash__ in Python: C asks it once for each, and keeps the answer.
+// True for items whose class has a `__hash__` in Python. C code calls it once for each item, the polyfill
+// would call it twice.
 bool hasHashInPython(PyObject* items) {
   if (!PyList_CheckExact(items) && !PyTuple_CheckExact(items)) return false;
   PyObject** all = PySequence_Fast_ITEMS(items);
@@ -453,7 +455,7 @@ bool hasHashInPython(PyObject* items) {
   });
 }
 
-// Counter.update(): what is known is counted here, one item after the other.
+// Counter.update(): the polyfill counts one item after the other.
 Flow countModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() == 2 && hasHashInPython(ctx.args[1])) return opaqueModel(ctx, result);
   const bool simple = ctx.kwnames == nullptr && ctx.total() == 2 && PyDict_Check(ctx.args[0]) &&
@@ -517,14 +519,14 @@ constexpr ModelRow kRows[] = {
     {"_bisect.bisect_right", bisectModel},
 };
 
-// What iterateInstead() has to know of a C function that asks for items.
+// What iterateInstead() has to know of a C function that takes items.
 struct Iteration {
   std::string_view polyfill;
   size_t first = 0;         // the argument whose items it asks for
-  bool all = false;         // and those after it
+  bool all = false;         // and the items of all arguments after it
   bool asksLength = false;  // it asks for a length first
-  bool lazy = false;        // it asks for them one by one, as they are needed
-  bool objects = false;     // also where an __iter__ in Python gives an iterator that it has not made
+  bool lazy = false;        // it takes items one by one, when they are needed
+  bool objects = false;     // also for an argument whose `__iter__` in Python returns another object
 };
 constexpr Iteration kIterations[] = {
     {.polyfill = "sum_", .objects = true},
@@ -567,7 +569,7 @@ std::optional<Flow> iterateInstead(CallContext& ctx, const char* name, Shadow& r
     return std::nullopt;
   const auto isDriven = [&](size_t i) {
     const bool open = hasOpenLength(ctx.rec, ctx.shadows.any(i), ctx.args.any(i));
-    // Its __iter__ may give any object, whose __next__ may be Python code.
+    // Its `__iter__` may return any object, whose `__next__` may be Python code.
     const bool python = !ctx.shadows.any(i).isValue() && !torchapi::isTensor(ctx.args.any(i)) &&
                         pythonMethod(ctx.args.any(i), "__iter__") != nullptr;
     if (call->lazy && (open || python)) return true;
@@ -590,7 +592,7 @@ Flow iterUntilModel(CallContext& ctx, Shadow& result) {
 
 Flow reversedObject(CallContext& ctx, Shadow& result) {
   PyObject* method = ctx.total() == 1 ? pythonMethod(ctx.args[0], "__reversed__") : nullptr;
-  if (method != nullptr && isDirect(ctx)) {  // whatever that gives is what reversed() gives
+  if (method != nullptr && isDirect(ctx)) {  // reversed() returns its result unchanged
     ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);
     if (!torchapi::isTensor(ctx.args[0])) ctx.rec.guards.guardTypeVersion(Py_TYPE(ctx.args[0]));
     return callInstead(ctx, method, result);
@@ -599,7 +601,8 @@ Flow reversedObject(CallContext& ctx, Shadow& result) {
                         pythonMethod(ctx.args[0], "__len__") != nullptr &&
                         pythonMethod(ctx.args[0], "__getitem__") != nullptr &&
                         specialMethod(Py_TYPE(ctx.args[0]), "__reversed__") == nullptr;
-  // The sequence's length is asked for at once, and again by whoever asks the object how long it is.
+  // reversed() asks for the length at once, and again when its result is asked for a length. So only a loop
+  // may follow.
   const bool loop = CodeInfo::of(ctx.frame.code)->at(ctx.instr.next).op == op::GET_ITER;
   return sequence && loop ? lazyModel(ctx, "reversed_", result) : opaqueModel(ctx, result);
 }
@@ -625,7 +628,7 @@ std::optional<Flow> enterClassPolyfill(CallContext& ctx, const char* name, Shado
   return inlineFunction(inner, result);
 }
 
-// operator.iadd(list, more), operator.setitem(dict, key, value): what the statement does.
+// `operator.iadd(list, more)`, `operator.setitem(dict, key, value)`: does what the statement does.
 Flow operatorModel(CallContext& ctx, Shadow& result) {
   const bool tensor = ctx.total() > 0 && torchapi::isTensor(ctx.args[0]);
   const bool plain = ctx.total() == 2 && isPlain(ctx.args[0]) && isPlain(ctx.args[1]);

@@ -1,4 +1,4 @@
-// Models: regular expressions. Patterns and matches can't change, and follow from pinned texts: they are
+// Models: regular expressions. Patterns and matches can't change and follow from pinned strings, so they are
 // frozen objects of the recording.
 #include <string_view>
 
@@ -14,7 +14,7 @@ namespace {
 
 bool isTextCallable(PyObject* object) { return PyCallable_Check(object) == 1; }
 
-// The arguments become constants. False: they can't, or the recording has ended.
+// Pins the arguments. False: they can't be pinned, or the recording has ended.
 bool pinArguments(CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     Shadow shadow = ctx.shadows.any(i);
@@ -33,7 +33,7 @@ Flow textModel(CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   if (!pinArguments(ctx)) {
     if (!rec.live()) return run(ctx);
-    bool calls = false;  // sub() with a function
+    bool calls = false;  // a function is called, as sub() may do
     for (size_t i = 0; i < ctx.total(); ++i) calls = calls || isTextCallable(ctx.args.any(i));
     return calls ? opaqueModel(ctx, result) : knownModel(ctx, result);
   }
@@ -61,7 +61,7 @@ Flow textModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// re._compile(pattern, flags): its cache is nothing that a program sees.
+// `re._compile(pattern, flags)`: it has a cache, of which a program sees nothing.
 Flow compileModel(CallContext& ctx, Shadow& result) {
   const bool simple = ctx.total() == 2 && ctx.kwnames == nullptr &&
                       (PyUnicode_CheckExact(ctx.args[0]) || PyBytes_CheckExact(ctx.args[0]) ||

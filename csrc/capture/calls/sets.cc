@@ -1,5 +1,5 @@
-// Models: set and frozenset. A set of the trace holds constants, and members by identity: tensors, and what
-// the trace has made. These are the `parts` of its Virtual.
+// Models: set and frozenset. A set of the trace holds constants, and members by identity: tensors and objects
+// of the trace. The latter are the `parts` of its Virtual.
 #include "capture/calls/drive.h"
 #include "capture/calls/model.h"
 #include "capture/shown.h"
@@ -11,7 +11,7 @@ namespace kintsugi::capture {
 
 namespace {
 
-// A set made here that nobody else has seen.
+// The set, if the trace has made it and nobody else has seen it; else null.
 Virtual* ownSet(CallContext& ctx) {
   if (!ctx.shadows[0].isVirtual()) return nullptr;
   Virtual& v = ctx.rec.objects.virtualOf(ctx.shadows[0]);
@@ -20,7 +20,7 @@ Virtual* ownSet(CallContext& ctx) {
 
 bool isKnownMember(PyObject* item) { return isPlainDeep(item) || isIdentityValue(item); }
 
-// Of an argument that may be another iterable.
+// For an argument that may also be another kind of iterable.
 bool pinElements(CallContext& ctx, size_t argument) {
   Shadow shadow = ctx.shadows[argument];
   PyObject* object = ctx.args[argument];
@@ -32,7 +32,7 @@ Flow unknown(CallContext& ctx, Shadow& result) {
   return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
 }
 
-// A change of an old set: an effect, and no reads after it.
+// A change of an older set is an effect. The set can't be read any more in this trace.
 Flow changeOld(CallContext& ctx, const char* method, Shadow& result) {
   if (!ctx.shadows[0].isSource() && !ctx.shadows[0].isConst()) return opaqueModel(ctx, result);
   pyapi::Ref<> set = pyapi::newRef(ctx.args[0]);
@@ -91,7 +91,7 @@ Flow addModel(CallContext& ctx, Shadow& result) {
   return ctx.rec.live() ? changeOld(ctx, "add", result) : run(ctx);
 }
 
-// discard(), remove(), update() and their like, of constants.
+// discard(), remove(), update() and the like, of constants.
 Flow changeModel(CallContext& ctx, Shadow& result) {
   const Virtual* own = ownSet(ctx);
   if (own == nullptr || !own->parts.empty()) return unknown(ctx, result);
@@ -107,7 +107,7 @@ Flow discardModel(CallContext& ctx, Shadow& result) {
   return ownSet(ctx) != nullptr ? changeModel(ctx, result) : changeOld(ctx, "discard", result);
 }
 
-// union(), issubset() and their like: a new set, or a bool.
+// union(), issubset() and the like: the result is a new set, or a bool.
 Flow pureModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!pinElements(ctx, i)) return unknown(ctx, result);
@@ -151,7 +151,7 @@ constexpr ModelRow kRows[] = {
 
 }  // namespace
 
-// All elements become a dependency. False: they can't.
+// Pins all elements. False: this is not possible.
 bool pinSet(RecordContext& rec, Shadow shadow, PyObject* set) {
   if (shadow.isValue()) return false;
   if (shadow.isVirtual()) {
@@ -181,7 +181,7 @@ Shadow memberShadow(RecordContext& rec, Shadow item, PyObject* object) {
   return item;
 }
 
-// Whether an object that is compared by identity is in a set of the trace becomes a dependency.
+// Guards whether an object that is compared by identity is in a set of the trace.
 bool pinMember(RecordContext& rec, Shadow item, PyObject* object, Shadow set) {
   Virtual& v = rec.objects.virtualOf(set);
   for (size_t i = 0; i < v.parts.size(); ++i) {

@@ -1,8 +1,8 @@
 // Models: inspect.signature(), and what programs read from its result.
 //
-// The signature of a function follows from the function and can't change: it is a frozen object of the
-// recording, and so is everything that is read from one. Asking for it costs hundreds of instructions of
-// Python, and libraries do it in every call.
+// A signature follows from the function and can't change. So it is a frozen object of the recording, and so
+// is everything that is read from it. Recording the Python code of signature() would take hundreds of
+// instructions, and libraries call it in every call.
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
 #include "capture/tables/pauses.h"
@@ -15,8 +15,8 @@ namespace {
 
 using guard::SourceKind;
 
-// Signatures, their parameters, and read-only mappings of these. What else is found in them, a default value
-// for one, may change.
+// True for signatures, their parameters, and read-only mappings of these. Other objects in them, such as
+// default values, may change.
 bool isFreezable(PyObject* object) {
   auto* type = Py_TYPE(object);
   if (type == &PyDictProxy_Type || type == &PyODictKeys_Type || type == &PyODictValues_Type ||
@@ -35,7 +35,7 @@ PyObject* entryOf(PyObject* function, const char* name) {
   return dict != nullptr ? PyDict_GetItemString(dict, name) : nullptr;
 }
 
-// What a function's signature is made of becomes a dependency. False: it can't, or the recording has ended.
+// Pins what the signature of a function depends on. False: this is not possible, or the recording has ended.
 bool pinSignature(RecordContext& rec, Shadow shadow, PyObject* function) {
   for (int depth = 0; depth < 8; ++depth) {
     if (!PyFunction_Check(function) || shadow.isVirtual() || shadow.isValue()) return false;
@@ -85,7 +85,7 @@ Flow signatureModel(CallContext& ctx, Shadow& result) {
   return frozenResult(ctx, result);
 }
 
-// A method of a read-only mapping.
+// For a method of a read-only mapping.
 Flow mappingModel(CallContext& ctx, Shadow& result) {
   bool known = ctx.shadows[0].isConst() && ctx.rec.guards.isFrozen(ctx.args[0]);
   for (size_t i = 1; known && i < ctx.total(); ++i) {

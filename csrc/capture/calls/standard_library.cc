@@ -1,6 +1,6 @@
-// C functions of the standard library that compute, or change only the object that they belong to: steps
-// after which all that is known stays so. An argument that could run code of the program's makes the call an
-// opaque step.
+// C functions of the standard library that compute, or that change only the object that they belong to. They
+// are steps after which everything is still known. If an argument could run code of the program, the call is
+// an opaque step.
 #include <string_view>
 
 #include "capture/calls/model.h"
@@ -12,7 +12,7 @@ namespace {
 
 bool isBytes(PyObject* object) { return PyBytes_CheckExact(object) || PyByteArray_CheckExact(object); }
 
-// `first`: the first argument that code of the program's could be reached through.
+// `first` is the first argument through which code of the program could be reached.
 Flow plainStep(CallContext& ctx, size_t first, Shadow& result) {
   bool plain = true;
   for (size_t i = first; i < ctx.total(); ++i) {
@@ -24,7 +24,7 @@ Flow plainStep(CallContext& ctx, size_t first, Shadow& result) {
 Flow functionModel(CallContext& ctx, Shadow& result) { return plainStep(ctx, 0, result); }
 Flow methodModel(CallContext& ctx, Shadow& result) { return plainStep(ctx, 1, result); }
 
-// Exact built-in types all the way down, and the same ones in every run.
+// True if the object and its parts have exact built-in types, which are the same in every run.
 bool hasFixedTypes(RecordContext& rec, Shadow shadow, PyObject* object) {
   if (shadow.isConst()) return isPlainDeep(object);
   if (shadow.isSource()) {
@@ -56,7 +56,7 @@ bool hasFixedTypes(RecordContext& rec, Shadow shadow, PyObject* object) {
 
 constexpr size_t kEncoderMarkers = 0, kEncoderTexts = 2, kEncoderArguments = 9;
 
-// json's encoder, in C, from its own settings: (markers, default, encoder of texts, indent, ...).
+// Makes json's encoder in C, from its settings: (markers, default, encoder of strings, indent, ...).
 Flow jsonEncoderModel(CallContext& ctx, Shadow& result) {
   bool plain = ctx.positional == kEncoderArguments && ctx.kwnames == nullptr &&
                PyCFunction_Check(ctx.args[kEncoderTexts]) &&
@@ -68,7 +68,8 @@ Flow jsonEncoderModel(CallContext& ctx, Shadow& result) {
   return keepModel(ctx, result);
 }
 
-// encoder(object, level) of one that the trace has made: what is in the object decides whether it calls back.
+// `encoder(object, level)`, where the trace has made the encoder. The object's parts decide whether Python
+// code is called.
 Flow jsonEncodeModel(CallContext& ctx, Shadow& result) {
   const bool known = ctx.total() == 3 && ctx.kwnames == nullptr &&
                      ctx.rec.guards.comesFromStep(ctx.shadows[0]) && isPlain(ctx.args[2]);
@@ -80,14 +81,14 @@ Flow jsonEncodeModel(CallContext& ctx, Shadow& result) {
   return plain ? knownModel(ctx, result) : opaqueModel(ctx, result);
 }
 
-// Is it that method in C of the class, bound to an object?
+// True if the bound method is this C method of the class.
 bool isMethodOf(PyTypeObject* type, const char* name, PyObject* bound) {
   PyObject* method = specialMethod(type, name);
   return method != nullptr && Py_TYPE(method) == &PyMethodDescr_Type &&
          pyapi::methodDefinitionOf(method) == pyapi::definitionOf(bound);
 }
 
-// Does a JSON scanner call nothing but the constructors of numbers, and the table of constants?
+// True if a JSON scanner calls only the constructors of numbers and its table of constants.
 bool scansByItself(PyObject* scanner) {
   for (const char* name :
        {"object_hook", "object_pairs_hook", "parse_float", "parse_int", "parse_constant"}) {
@@ -104,7 +105,7 @@ bool scansByItself(PyObject* scanner) {
   return true;
 }
 
-// scanner(text, index)
+// `scanner(text, index)`.
 Flow jsonScanModel(CallContext& ctx, Shadow& result) {
   const bool plain = ctx.total() == 3 && ctx.kwnames == nullptr && PyUnicode_CheckExact(ctx.args[1]) &&
                      !ctx.rec.guards.comesFromStep(ctx.shadows[0]) && scansByItself(ctx.args[0]);
@@ -115,7 +116,7 @@ Flow jsonScanModel(CallContext& ctx, Shadow& result) {
   return knownModel(ctx, result);
 }
 
-// A module that has been imported is found without looking for files.
+// A module that is imported already is found without looking for files.
 Flow findSpecModel(CallContext& ctx, Shadow& result) {
   const bool imported = ctx.total() == 1 && PyUnicode_CheckExact(ctx.args[0]) &&
                         PyDict_GetItemWithError(PyImport_GetModuleDict(), ctx.args[0]) != nullptr;
@@ -123,9 +124,8 @@ Flow findSpecModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    // Python code that looks for files: what it decides on (names in folders, thousands of them) would have
-    // to be
-    // compared in each call.
+    // Python code that looks for files. It decides on names in folders, thousands of them, which each call
+    // would have to compare.
     {"importlib.util.find_spec", findSpecModel},
     {"importlib.metadata.version", opaqueModel},
     {"importlib.metadata.metadata", opaqueModel},
@@ -133,7 +133,7 @@ constexpr ModelRow kRows[] = {
     {"importlib.metadata.entry_points", opaqueModel},
     {"importlib.metadata.requires", opaqueModel},
     {"importlib.metadata.files", opaqueModel},
-    // C functions
+    // C functions.
     {"_json.encode_basestring", foldModel},
     {"_json.encode_basestring_ascii", foldModel},
     {"_json.make_scanner.__call__", jsonScanModel},
@@ -183,7 +183,7 @@ constexpr ModelRow kRows[] = {
     {"_thread.get_native_id", functionModel, kReadsWorld},
     {"sys.is_finalizing", functionModel},
     {"sys.getrecursionlimit", functionModel},
-    // What a class says for a property that is computed once: an object that only its class is asked of.
+    // The result of reading a lazy_property from the class instead of an instance.
     {"torch.distributions.utils._lazy_property_and_property", knownModel},
 };
 

@@ -6,7 +6,7 @@ namespace kintsugi::capture {
 
 namespace {
 
-// Never destroyed: it holds objects, and the interpreter ends before static objects do.
+// Never destroyed: it holds Python objects, and the interpreter ends before static objects are destroyed.
 std::unordered_map<PyObject*, PyObject*>& table() {
   static auto* made = new std::unordered_map<PyObject*, PyObject*>();
   return *made;

@@ -1,4 +1,4 @@
-// What the call models need beyond the recorder's own questions.
+// Functions of the recorder's parts that only call models need.
 #include <algorithm>
 #include <cstring>
 #include <string_view>
@@ -31,7 +31,7 @@ bool Objects::exhausted(Shadow iterator) {
   return left && left->empty();
 }
 
-// super() without arguments: the class is in the free variable __class__, the object is the first local.
+// super() without arguments: the class is in the free variable `__class__`, the object is the first local.
 void Callees::superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& self, Shadow& selfShadow) {
   PyCodeObject* code = frame.code;
   pyapi::Frame* running = frame.act->frame;
@@ -48,7 +48,7 @@ void Callees::superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& sel
     PyObject* cell = pyapi::localAt(running, i);
     if (PyUnicode_CompareWithASCIIString(name, "__class__") != 0 || cell == nullptr) continue;
     type = PyCell_GET(cell);
-    // The cell is part of the function, whose identity is known; methods do not change their class.
+    // The cell belongs to the function, which is pinned. Its content, the class, is pinned here.
     if (frame.locals[i].isSource() && type != nullptr) {
       Shadow content =
           rec_.guards.readSource(guard::SourceKind::kCell, frame.locals[i].sourceId(), nullptr, 0, type);
@@ -63,7 +63,7 @@ bool Objects::isItemsView(Shadow shadow) {
   return v.kind == VirtualKind::kIterator && v.parts[0].isVirtual() && isItemsView(v.parts[0]);
 }
 
-// May this be an argument of a torch function that is recorded through the dispatcher?
+// True if the object may be an argument of a torch function that is recorded through the dispatcher.
 bool TorchSteps::acceptsTorch(Shadow shadow, PyObject* object) {
   if (torchapi::isTensor(object))
     return torchapi::isExactTensorType(Py_TYPE(object)) && !isForeign(shadow, object);
@@ -109,9 +109,9 @@ Flow Callees::answerCompiling(CallContext& ctx, Shadow& result) {
     const Paused paused(pauses_);
     flow = rec_.execute(ctx.act, ctx.instr);
   }
-  // Torch's own code leaves out, for a compiler, what its own compiler makes up for later (torch.optim the
-  // groups of the parameters by dtype, higher-order operators the call of their function): it goes eager
-  // mode's way.
+  // torch's own code leaves things out for a compiler, and torch's own compiler makes up for them later:
+  // torch.optim the grouping of parameters by dtype, higher-order operators the call of their function. So
+  // torch's code gets the answer of eager mode.
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(ctx.callable));
   const bool own = pyapi::isKnownCode(code, pyapi::CodeFamily::kSaysRecording);
   const bool torch = pyapi::isTorchCode(ctx.frame.code, pyapi::globalsOf(ctx.act.frame));

@@ -1,7 +1,7 @@
-// Compiled functions inside a recording: the recorder looks through them to the function that they wrap.
+// Compiled callables inside a recording: the recorder records the function that they wrap.
 //
-// The type of compiled functions belongs to a higher layer, which registers how to see through it. GIL
-// needed.
+// The type of compiled callables belongs to a higher layer, which registers how to find the wrapped function.
+// GIL needed.
 #pragma once
 
 #include "pyapi/ref.h"

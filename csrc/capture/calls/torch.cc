@@ -1,8 +1,8 @@
 // Models: torch's C functions and tensor methods.
 //
-// By rule, a C function of torch's namespaces is recorded through the dispatcher. The rows below are the
-// exceptions: those that fill memory without it, read metadata or global state, or change state that is
-// guarded.
+// C functions in torch's namespaces are recorded through the dispatcher, by rule. The rows below are
+// exceptions: functions that fill memory without the dispatcher, that read metadata or global state, or that
+// change guarded state.
 #include <utility>
 
 #include "capture/calls/model.h"
@@ -21,11 +21,11 @@ namespace kintsugi::capture {
 
 namespace {
 
-// A change of the global state inside the trace: made again in the same place.
+// A change of the global state inside the trace. Each run makes the call again in the same place.
 Flow stateModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
-    // A guard object that the trace makes anew in each run.
+    // A context object that the trace makes anew in each run is not pinned.
     if (ctx.rec.guards.comesFromStep(shadows[i]) && !isPlainDeep(ctx.args.any(i))) continue;
     if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
@@ -34,20 +34,20 @@ Flow stateModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// A Python function of torch's that always answers the same outside of its own compilers, or only makes
-// something ready.
-Flow neverModel(CallContext& ctx, Shadow& result) {
+// A Python function of torch that always gives the same answer outside of torch's own compilers, or that only
+// prepares something.
+Flow fixedAnswerModel(CallContext& ctx, Shadow& result) {
   const Paused paused(ctx.rec.pauses);
   return constantModel(ctx, result);
 }
 
-// What is being captured changes without a word of the process's state, so it is asked in each run. Without a
-// device the call raises, and always will.
+// A capture on a device may begin without a change of the guarded state, so each run asks again. Without such
+// a device the call raises, in each run.
 Flow streamCaptureModel(CallContext& ctx, Shadow& result) {
   return torchapi::hasCapturingDevices() ? knownModel(ctx, result) : constantModel(ctx, result);
 }
 
-// The grad mode has an operation of its own, since nearly every change of it stands between tensor
+// Changes of the grad mode have an operation of their own, since nearly all of them stand between tensor
 // operations.
 Flow gradModeModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() != 1 || !PyBool_Check(ctx.args[0])) return stateModel(ctx, result);
@@ -62,7 +62,7 @@ Flow gradModeModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// Overrides are looked for in types only, and those are guarded.
+// The call looks for overrides in types only, which are guarded.
 Flow overridesModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (ctx.shadows.any(i).isSource()) ctx.rec.guards.guardType(ctx.shadows.any(i), ctx.args.any(i));
@@ -71,7 +71,7 @@ Flow overridesModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-// Inside a transform, what autograd does are operations on the tensors in the wrappers.
+// Inside a transform, autograd's work is recorded as operations on the tensors in the wrappers.
 Flow autogradModel(CallContext& ctx, Shadow& result) {
   if (torchapi::transformsActive())
     return PyFunction_Check(ctx.callable) ? inlineFunction(ctx, result) : torchModel(ctx, result);
@@ -80,13 +80,12 @@ Flow autogradModel(CallContext& ctx, Shadow& result) {
   return ctx.rec.steps.callStep(ctx, CallKind::kOpaque, nullptr, result);
 }
 
-// Keeps a function for the backward pass, which runs in eager mode: a step, and nothing that a graph lacks.
-// Of tensors of no class of its own it changes nothing that is read but their hooks, which are asked for each
-// time.
+// Registers a function for the backward pass, which runs in eager mode. It is a step that no graph needs. For
+// a tensor of torch's own class it changes only the tensor's hooks, which each run reads again.
 Flow hookModel(CallContext& ctx, Shadow& result) {
   const bool plain = ctx.total() > 0 && torchapi::isTensor(ctx.args[0]) &&
                      torchapi::isExactTensorType(Py_TYPE(ctx.args[0])) && !torchapi::hasModes();
-  if (plain) {  // each handle is numbered
+  if (plain) {  // each handle gets a number from this class attribute
     static constinit pyapi::Lazy<PyObject*> handleSlot;
     PyObject* handle = handleSlot.get([] {
       const pyapi::Ref<> hooks = pyapi::steal(pyapi::importModule("torch.utils.hooks"));
@@ -98,13 +97,13 @@ Flow hookModel(CallContext& ctx, Shadow& result) {
   return ctx.rec.steps.callStep(ctx, kind, nullptr, result);
 }
 
-// While a transform is active, tensors are wrappers: it is one step from the outside.
+// While a transform is active, tensors are wrappers. So the whole call is one step.
 Flow functorchModel(CallContext& ctx, Shadow& result) {
   ctx.rec.breaks.noteBreak(diag::Code::KTG0109, {pyapi::callableName(ctx.callable)});
   return ctx.rec.steps.callStep(ctx, CallKind::kOpaque, nullptr, result);
 }
 
-// Gives its argument back, unless it is a wrapper of a functorch transform that is over.
+// Returns its argument, unless it is a wrapper of a functorch transform that is over.
 Flow unwrapModel(CallContext& ctx, Shadow& result) {
   pyapi::Ref<> tensor = pyapi::newRef(ctx.args[0]);
   const bool plain = torchapi::isTensor(ctx.args[0]) && !ctx.shadows[0].isVirtual();
@@ -118,8 +117,8 @@ Flow unwrapModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// Does the tensor require gradients, or not, just as requires_grad_() is to make it, and will it in each run?
-bool isAsAsked(CallContext& ctx, Shadow tensor) {
+// True if `requires_grad_()` would change nothing, in this run and in each other one.
+bool changesNothing(CallContext& ctx, Shadow tensor) {
   const auto named = ctx.keyword("requires_grad");
   PyObject* asked = named ? ctx.args.any(*named) : ctx.positional > 1 ? ctx.args[1] : Py_True;
   return PyBool_Check(asked) && ctx.rec.ops().level(tensor.valueId()) != torchapi::MetaLevel::kUnknown &&
@@ -127,7 +126,7 @@ bool isAsAsked(CallContext& ctx, Shadow tensor) {
          torchapi::describe(ctx.args[0]).requiresGrad == (asked == Py_True);
 }
 
-// Changes metadata without the dispatcher: made again on every run, and not known afterwards.
+// Changes metadata without the dispatcher. Each run makes the call again; the metadata is unknown afterwards.
 Flow requiresGradModel(CallContext& ctx, Shadow& result) {
   if (torchapi::isWrapper(ctx.args[0]) && ctx.shadows[0].isVirtual()) {
     result = ctx.shadows[0];  // the tensor inside stays as it is
@@ -139,7 +138,7 @@ Flow requiresGradModel(CallContext& ctx, Shadow& result) {
     if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   if (!ctx.rec.live()) return run(ctx);
-  if (isAsAsked(ctx, tensor)) {
+  if (changesNothing(ctx, tensor)) {
     result = tensor;
     return run(ctx);
   }
@@ -153,8 +152,8 @@ Flow requiresGradModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// nn.Parameter(data): another tensor object over the same memory. A tensor of a class of its own may run
-// Python code.
+// `nn.Parameter(data)`: another tensor object over the same memory. A tensor of a subclass may run Python
+// code here.
 Flow subclassModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (isForeign(ctx.shadows.any(i), ctx.args.any(i))) return opaqueModel(ctx, result);
@@ -163,7 +162,7 @@ Flow subclassModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    // memory filled without the dispatcher, or data read without it
+    // Memory is filled, or data is read, without the dispatcher.
     {"torch.from_numpy", knownModel},
     {"torch.frombuffer", knownModel},
     {"torch.sparse_coo_tensor", knownModel},
@@ -184,7 +183,7 @@ constexpr ModelRow kRows[] = {
     {"torch.get_rng_state", knownModel},
     {"torch.set_rng_state", knownModel, kWritesProcess},
     {"torch.initial_seed", knownModel},
-    // metadata
+    // Metadata.
     {"torch._C.TensorBase.size", torchMetaModel},
     {"torch._C.TensorBase.dim", torchMetaModel},
     {"torch._C.TensorBase.ndimension", torchMetaModel},
@@ -214,9 +213,9 @@ constexpr ModelRow kRows[] = {
     {"torch.can_cast", constantModel, {StateWord::kArguments}},
     {"torch.finfo", constantModel, {StateWord::kArguments}},
     {"torch.iinfo", constantModel, {StateWord::kArguments}},
-    // puts tensors into lists, by what guards know of them
+    // Sorts tensors into lists, by what guards know of them.
     {"torch._C._group_tensors_by_device_and_dtype", knownModel},
-    // guarded global state
+    // Guarded global state.
     {"torch.is_grad_enabled", constantModel, {StateWord::kGradMode}},
     {"torch.is_inference_mode_enabled", constantModel, {StateWord::kInferenceMode}},
     {"torch.is_autocast_enabled", constantModel, {StateWord::kAutocast}},
@@ -230,7 +229,7 @@ constexpr ModelRow kRows[] = {
     {"torch._C._functorch.unwrap_if_dead", unwrapModel},
     {"torch._C._is_autocast_available", constantModel, {StateWord::kBuild}},
     {"torch._C._get_tracing_state", constantModel, {StateWord::kTracing}},
-    {"torch._jit_internal.is_scripting", neverModel},
+    {"torch._jit_internal.is_scripting", fixedAnswerModel},
     {"torch._C._is_tracing", constantModel, {StateWord::kTracing}},
     {"torch._C._is_torch_function_enabled", constantModel, {StateWord::kFunctionModes}},
     {"torch._C._is_torch_function_all_disabled", constantModel, {StateWord::kFunctionModes}},
@@ -248,7 +247,7 @@ constexpr ModelRow kRows[] = {
     {"torch._C._has_torch_function", overridesModel},
     {"torch._C._has_torch_function_unary", overridesModel},
     {"torch._C._has_torch_function_variadic", overridesModel},
-    // changes of the global state
+    // Changes of the global state.
     {"torch._C._set_grad_enabled", gradModeModel, kWritesProcess},
     {"torch._C._set_default_dtype", stateModel, kWritesProcess},
     {"torch._C._set_deterministic_algorithms", stateModel, kWritesProcess},
@@ -267,15 +266,15 @@ constexpr ModelRow kRows[] = {
     {"torch.autocast_increment_nesting", stateModel, kWritesProcess},
     {"torch.autocast_decrement_nesting", stateModel, kWritesProcess},
     {"torch.clear_autocast_cache", stateModel, kWritesProcess},
-    // autograd at run time
+    // autograd at run time.
     {"torch.autograd.variable.Variable._execution_engine.__class__.run_backward", autogradModel},
     {"torch._tensor.Tensor.backward", autogradModel},
     {"torch.autograd.backward", autogradModel},
     {"torch.autograd.grad", autogradModel},
     {"torch._tensor.Tensor.register_hook", hookModel, kWritesProcess},
     {"torch._tensor.Tensor.register_post_accumulate_grad_hook", hookModel, kWritesProcess},
-    // functorch: the functions after the public ones
-    {"torch._functorch.vmap.lazy_load_decompositions", neverModel, kWritesProcess},
+    // functorch: the functions behind the public ones.
+    {"torch._functorch.vmap.lazy_load_decompositions", fixedAnswerModel, kWritesProcess},
     {"torch._functorch.eager_transforms.linearize", functorchModel},
 };
 

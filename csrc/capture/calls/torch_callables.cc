@@ -1,4 +1,4 @@
-// Which callables are torch's own. See torch_callables.h.
+// Tells which callables are torch's own. See torch_callables.h.
 #include "capture/calls/torch_callables.h"
 
 #include <unordered_map>
@@ -17,8 +17,8 @@ namespace {
 using pyapi::Known;
 using pyapi::known;
 
-// The C functions of torch's namespaces, by where they are described: in memory that is never freed, so that
-// no other function can take such an address.
+// The definitions of the C functions in torch's namespaces. Their memory is never freed, so no other function
+// can have such an address.
 std::unordered_set<const PyMethodDef*> torchDefinitions() {
   std::unordered_set<const PyMethodDef*> found;
   const auto add = [&](PyObject* dict) {
@@ -33,7 +33,7 @@ std::unordered_set<const PyMethodDef*> torchDefinitions() {
       if (function && PyCFunction_Check(function.get())) found.insert(pyapi::definitionOf(function.get()));
     }
   };
-  // torch.relu and its like are static methods of a class without a public name.
+  // torch.relu and the like are static methods of a class without a public name.
   if (known(Known::kVariableFunctions) != nullptr)
     add(pyapi::dictOf(pyapi::knownType(Known::kVariableFunctions)));
   for (const Known module : {Known::kTorchNn, Known::kTorchFft, Known::kTorchLinalg, Known::kTorchSpecial,
@@ -43,21 +43,21 @@ std::unordered_set<const PyMethodDef*> torchDefinitions() {
   return found;
 }
 
-// Methods that torch defines in Python on Tensor, which only call the dispatcher and look at metadata.
+// Methods of Tensor that torch defines in Python, and that only call the dispatcher and look at metadata.
 constexpr const char* kTensorMethods[] = {
     "norm",         "split",    "unflatten",          "stft",          "istft",
     "lu",           "unique",   "unique_consecutive", "__rsub__",      "__rdiv__",
     "__rtruediv__", "__rpow__", "__floordiv__",       "__rfloordiv__", "__rlshift__",
     "__rrshift__",  "__rmod__", "__rmatmul__",        "__contains__"};
 
-// Python functions, each with the code that it had.
+// Python functions, each with its code at the start.
 using Functions = std::unordered_map<PyObject*, PyObject*>;
 
 Functions torchFunctions() {
   Functions found;
   const auto add = [&found](PyObject* function) {
     if (found.try_emplace(function, PyFunction_GET_CODE(function)).second) {
-      Py_INCREF(function);  // for good
+      Py_INCREF(function);  // never freed
       Py_INCREF(PyFunction_GET_CODE(function));
     }
   };

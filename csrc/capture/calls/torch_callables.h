@@ -1,4 +1,4 @@
-// Which callables are torch's own: by identity, found once (pyapi/known_objects.h). GIL held.
+// Tells which callables are torch's own. They are found once, by identity (pyapi/known_objects.h). GIL held.
 #pragma once
 
 #include "pyapi/ref.h"
@@ -6,13 +6,13 @@
 namespace kintsugi::capture {
 
 bool isTorchOperator(PyObject* callable);  // an object of torch.ops
-// torch.profiler.record_function's operators: nothing depends on them
+// An operator of torch.profiler.record_function; nothing depends on its result.
 bool isProfilerMark(PyObject* callable);
-// C functions whose dispatcher calls are recorded
+// A C function whose dispatcher calls are recorded.
 bool isTorchCallable(PyObject* callable);
-// Python functions of torch.nn.functional and the like, which are treated the same way: functions of their
-// arguments and the guarded global state. One whose `__code__` has been replaced is another function.
-// Not while somebody has replaced functions of torch's.
+// A Python function of torch.nn.functional and the like, which is recorded in the same way: its result
+// follows from its arguments and the guarded global state. False if its `__code__` was replaced, or while
+// functions of torch are replaced.
 bool isTorchFunctional(PyObject* function);
 
 }  // namespace kintsugi::capture

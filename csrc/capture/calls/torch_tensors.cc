@@ -1,7 +1,7 @@
-// Models: torch's constructors of tensors, which fill memory, or share it, without the dispatcher.
+// Models: torch's constructors of tensors, which fill or share memory without the dispatcher.
 //
-// What is made of literals of the program is a copy of a constant that the trace keeps. What only makes empty
-// memory or a view calls the dispatcher after all. The rest is a step.
+// A tensor of literals is a copy of a constant that the trace keeps. A constructor that only makes empty
+// memory or a view does call the dispatcher. Any other call is a step.
 #include <algorithm>
 
 #include "capture/calls/model.h"
@@ -17,7 +17,8 @@ namespace kintsugi::capture {
 
 namespace {
 
-// The same object in every call: written in the program, or a list or tuple that the trace makes of such.
+// True if the object is equal in every call: written in the program, or a list or tuple of such that the
+// trace makes.
 bool isLiteral(RecordContext& rec, Shadow shadow, PyObject* object) {
   if (shadow.isConst()) return isPlainDeep(object) || pyapi::isTorchConstant(object);
   if (!shadow.isVirtual() || !(PyTuple_CheckExact(object) || PyList_CheckExact(object))) return false;
@@ -34,7 +35,7 @@ bool isLiteral(RecordContext& rec, Shadow shadow, PyObject* object) {
   return true;
 }
 
-// Are the arguments from `first` on literals? One that asks for a gradient is none.
+// True if the arguments from `first` on are literals, and no gradient is asked for.
 bool areLiterals(CallContext& ctx, size_t first) {
   for (size_t i = first; i < ctx.total(); ++i) {
     if (!isLiteral(ctx.rec, ctx.shadows.any(i), ctx.args.any(i))) return false;
@@ -45,15 +46,16 @@ bool areLiterals(CallContext& ctx, size_t first) {
 
 bool isSequence(PyObject* object) { return PyList_CheckExact(object) || PyTuple_CheckExact(object); }
 
-// Dtype and device of a tensor that others are made in the likeness of follow from guards.
+// True if guards cover the dtype and device of a tensor after which others are modelled.
 bool isKnownTensor(CallContext& ctx) {
   if (isForeign(ctx.shadows[0], ctx.args[0]) || torchapi::isWrapper(ctx.args[0])) return false;
   const Shadow tensor = ctx.rec.guards.tensorShadow(ctx.args[0], ctx.shadows[0]);
   return ctx.rec.live() && ctx.rec.torch.hasStaticMeta(tensor, ctx.args[0]);
 }
 
-// Where somebody is to see this call, and not what stands for it, or the memory is another device's.
-bool mayStandIn(PyObject* made) {
+// True for a dense tensor of torch's own class. For other tensors, a copy of a constant can't stand for the
+// call.
+bool isDenseTensor(PyObject* made) {
   return torchapi::isExactTensorType(Py_TYPE(made)) && torchapi::describe(made).plain;
 }
 
@@ -68,7 +70,7 @@ Flow literalTensor(CallContext& ctx, Shadow& result) {
   result = Shadow::constant();
   if (flow != Flow::kNext || !rec.live()) return flow;
   PyObject*& made = ctx.act.peek(1);
-  if (!mayStandIn(made)) {
+  if (!isDenseTensor(made)) {
     rec.abort(diag::Code::KTG0301, {"a tensor of another kind"});
     return flow;
   }
@@ -86,20 +88,21 @@ Flow literalTensor(CallContext& ctx, Shadow& result) {
 
 bool isRecordable() { return !torchapi::hasModes() && !torchapi::transformsActive(); }
 
-// torch.as_tensor(data), torch.asarray(data)
+// `torch.as_tensor(data)`, `torch.asarray(data)`.
 Flow dataModel(CallContext& ctx, Shadow& result) {
   const bool literal = ctx.positional > 0 && !torchapi::isTensor(ctx.args[0]) && isRecordable();
   return literal && areLiterals(ctx, 0) ? literalTensor(ctx, result) : knownModel(ctx, result);
 }
 
-// tensor.new_tensor(data)
+// `tensor.new_tensor(data)`.
 Flow newTensorModel(CallContext& ctx, Shadow& result) {
   const bool literal = ctx.positional == 2 && !torchapi::isTensor(ctx.args[1]) && isRecordable();
   return literal && areLiterals(ctx, 1) && isKnownTensor(ctx) ? literalTensor(ctx, result)
                                                               : knownModel(ctx, result);
 }
 
-// torch.Tensor(2, 3) and tensor.new(2, 3) make empty memory of that size, by the dispatcher.
+// True for torch.Tensor(2, 3) and tensor.new(2, 3), which make empty memory of that size through the
+// dispatcher.
 bool areSizes(const CallContext& ctx, size_t first) {
   bool numbers = ctx.kwnames == nullptr;
   for (size_t i = first; i < ctx.total(); ++i) {
@@ -109,7 +112,7 @@ bool areSizes(const CallContext& ctx, size_t first) {
   return numbers;
 }
 
-// tensor.new(...)
+// `tensor.new(...)`.
 Flow newModel(CallContext& ctx, Shadow& result) {
   if (isRecordable() && areSizes(ctx, 1) && isKnownTensor(ctx)) return torchModel(ctx, result);
   const bool literal = ctx.total() == 2 && ctx.kwnames == nullptr && isSequence(ctx.args[1]) &&
@@ -117,7 +120,7 @@ Flow newModel(CallContext& ctx, Shadow& result) {
   return literal ? literalTensor(ctx, result) : opaqueModel(ctx, result);
 }
 
-// torch.Tensor(...), torch.FloatTensor(...)
+// `torch.Tensor(...)`, `torch.FloatTensor(...)`.
 Flow tensorTypeModel(CallContext& ctx, Shadow& result) {
   if (!isRecordable()) return opaqueModel(ctx, result);
   if (areSizes(ctx, 0)) return torchModel(ctx, result);
@@ -126,7 +129,7 @@ Flow tensorTypeModel(CallContext& ctx, Shadow& result) {
   return literal ? literalTensor(ctx, result) : opaqueModel(ctx, result);
 }
 
-// torch.autograd.Variable(tensor): a detached view
+// `torch.autograd.Variable(tensor)`: a detached view.
 Flow variableModel(CallContext& ctx, Shadow& result) {
   const bool plain = ctx.total() == 1 && ctx.kwnames == nullptr && torchapi::isTensor(ctx.args[0]) &&
                      !isForeign(ctx.shadows[0], ctx.args[0]) && isRecordable();

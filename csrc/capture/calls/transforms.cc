@@ -1,11 +1,11 @@
 // Models: functorch's transforms (vmap, grad, jvp and what is made of them), recorded below the transform.
 //
-// torch's Python code that enters and leaves a transform is recorded like any other; what it and the user's
-// function do to the wrappers reaches the dispatcher's log as operations on the tensors inside (op_log.cc),
-// and only these are in the trace: a replay enters no transform. So do the operations by which autograd
-// differentiates inside of one. Wrappers are objects that can't be built
-// again, so there is no exit, and no call that needs one, from where the transform is entered until torch's
-// code returns. Where that is not enough, the whole transform becomes one step the next time.
+// torch's Python code that enters and leaves a transform is recorded like any other code. What it and the
+// user's function do to the wrappers reaches the dispatcher's log as operations on the tensors inside
+// (op_log.cc); so do the operations by which autograd differentiates inside a transform. The trace has only
+// these: a replay enters no transform. Wrappers can't be rebuilt. So there is no exit, and no call that needs
+// one, from where the transform is entered until torch's code returns. If one is needed, the whole transform
+// is one step the next time.
 #include "torchapi/transforms.h"
 #include "capture/calls/model.h"
 #include "capture/tables/pauses.h"
@@ -18,15 +18,16 @@ namespace kintsugi::capture {
 
 namespace {
 
-// The level follows from the transforms that are active at the call, which are part of the guarded state.
+// The level of the transform follows from the active transforms, which are part of the guarded state.
 Flow enterModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
-  // Below grad() operators run in the mode of its caller at most.
+  // Operators below grad() track gradients only if its caller's mode does.
   const bool tracks = pyapi::isKnown(ctx.callable, pyapi::Known::kGradIncrement);
-  // Torch's code imports it while the transform is active, where nothing may be a step.
+  // torch's code imports this module while the transform is active, where no step is possible. So it is
+  // imported now.
   if (tracks) {
     const Paused paused(ctx.rec.pauses);
     Py_XDECREF(pyapi::importModule("torch._dynamo.compiled_autograd"));
@@ -43,7 +44,7 @@ Flow leaveModel(CallContext& ctx, Shadow& result) {
   return constantModel(ctx, result);
 }
 
-// A flag that only means something while a transform is active. Torch's code puts it back.
+// A flag that only matters while a transform is active. torch's code resets it.
 Flow innerStateModel(CallContext& ctx, Shadow& result) {
   if (!Transforms::isInside(ctx.rec)) return opaqueModel(ctx, result);
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
@@ -54,8 +55,8 @@ Flow innerStateModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-// What torch's code for transforms switches off for a while: hooks of saved tensors, and autograd's compiler.
-// What is below the transforms has none of them.
+// True in torch's code for transforms, which switches off hooks of saved tensors, and autograd's compiler,
+// for a while. Code below the transforms has neither.
 bool calledByTransform(const ShadowFrame& innermost) {
   for (const ShadowFrame* frame = &innermost; frame != nullptr; frame = frame->caller) {
     if (isTransformCode(frame->code)) return true;
@@ -76,14 +77,15 @@ Flow switchModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-// Autograd's engine, as torch's Python code starts it: with what its threads for other devices need.
+// Autograd's engine, started by torch's Python code, which also prepares its threads for other devices.
 Flow runBackwardModel(CallContext& ctx, Shadow& result) {
   if (!torchapi::transformsActive()) return inlineFunction(ctx, result);
   auto flow = enterPolyfill(ctx, "run_backward", result);
   return flow ? *flow : inlineFunction(ctx, result);
 }
 
-// Has autograd's compiler stay out, where somebody has switched it on.
+// torch's code for transforms switches autograd's compiler off. If it is off anyway, a context manager that
+// does nothing takes the place of the call.
 Flow withoutCompilerModel(CallContext& ctx, Shadow& result) {
   PyObject* module = pyapi::loadedNamespace("torch._dynamo.compiled_autograd");
   PyObject* enabled = module != nullptr ? PyDict_GetItemString(module, "compiled_autograd_enabled") : nullptr;
@@ -93,7 +95,8 @@ Flow withoutCompilerModel(CallContext& ctx, Shadow& result) {
   return inlineFunction(ctx, result);
 }
 
-// torch.func.functional_call: which parameters are tied. It looks at the module, and makes a dict.
+// For torch.func.functional_call: finds out which parameters are tied. It looks at the module and makes a
+// dict.
 Flow untieModel(CallContext& ctx, Shadow& result) {
   static constinit pyapi::Lazy<PyObject*> moduleSlot;
   PyObject* module = moduleSlot.get([] {

@@ -46,8 +46,8 @@ Flow deleteAttr(Activation& act, const Instr& instr) {
   return PyObject_SetAttr(owner.get(), nameArg(act, instr), nullptr) == 0 ? Flow::kNext : Flow::kRaise;
 }
 
-// Leaves [method, self] for a method that was found on the type, otherwise the attribute and the null that a
-// CALL expects beside it.
+// Leaves [method, self] for a method that was found on the type. Otherwise leaves the attribute and the null
+// that a CALL expects beside it.
 Flow loadMethod(Activation& act, const Instr& instr) {
   PyObject* owner = top(act);
   pyapi::AttributeCache& cache = act.code->attributeCache(instr);
@@ -77,7 +77,8 @@ Flow loadMethod(Activation& act, const Instr& instr) {
   return Flow::kNext;
 }
 
-// Stack: [super, class, object] becomes [what super(class, object) gives]; super() finds both by itself.
+// Stack: [super, class, object] becomes [super(class, object)]. A call without arguments finds both by
+// itself.
 Flow makeSuper(Activation& act, const Instr& instr) {
   PyObject** args = act.sp - 2;
   PyObject* made = PyObject_Vectorcall(args[-1], args, superArgumentCount(instr), nullptr);

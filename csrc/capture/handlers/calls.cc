@@ -1,7 +1,7 @@
 // Calls and function objects.
 //
-// A call of a Python function goes through its vectorcall, which pushes a frame and evaluates it through the
-// frame hook: that is how callees come back to the interpreter.
+// A call of a Python function goes through the function's vectorcall. That pushes a frame and evaluates it
+// through the frame hook, so the callee comes back to the interpreter.
 #include "capture/handlers/common.h"
 #include "pyapi/containers.h"
 #include "pyapi/exception_state.h"
@@ -15,11 +15,11 @@ namespace kintsugi::capture::handlers {
 
 namespace {
 
-// Where the callable of a call lies: so many from the top, without arguments.
+// The depth of the callable in a call without arguments.
 constexpr int kCallableDepth = pyapi::kNullBelowCallable ? 1 : 2;
 
-// What `f(**x)` raises when x is no mapping, or repeats a keyword; mergeUnique() said so in its own
-// words.
+// Sets the error that `f(**x)` raises when `x` is no mapping or repeats a keyword, in place of
+// mergeUnique()'s.
 void rewordKeywordsError(PyObject* function, PyObject* keywords) {
   if (PyErr_ExceptionMatches(PyExc_AttributeError) != 0) {
     PyErr_Clear();
@@ -76,7 +76,7 @@ pyapi::Ref<> keywordDict(PyObject* function, pyapi::Ref<> keywords) {
   return dict;
 }
 
-// The part that a bit of MAKE_FUNCTION, or the argument of SET_FUNCTION_ATTRIBUTE, stands for.
+// The part that belongs to a bit of MAKE_FUNCTION's argument, or to the argument of SET_FUNCTION_ATTRIBUTE.
 pyapi::Ref<>& partOf(pyapi::FunctionParts& parts, uint32_t bit) {
   switch (bit) {
     case 16:
@@ -94,8 +94,8 @@ pyapi::Ref<>& partOf(pyapi::FunctionParts& parts, uint32_t bit) {
 
 }  // namespace
 
-// CPython unpacks bound methods here. We do it in CALL, so that the stack before a call does not depend on
-// whether the PRECALL has run (a snapshot resumes at the KW_NAMES or PRECALL that begins the call).
+// CPython unpacks bound methods here. We do so in CALL instead. A snapshot resumes at the KW_NAMES or PRECALL
+// that begins the call, so the stack before the call must not depend on whether PRECALL has run.
 Flow precall(Activation&, const Instr&) { return Flow::kNext; }
 
 Flow kwNames(Activation& act, const Instr& instr) {
@@ -105,7 +105,8 @@ Flow kwNames(Activation& act, const Instr& instr) {
 
 namespace {
 
-// The call of what lies on the stack below `end`, with `count` arguments. The result is pushed there.
+// Makes the call whose callable and `count` arguments are on the stack below `end`, and replaces them by the
+// result.
 Flow callBelow(Activation& act, PyObject** end, Py_ssize_t count, PyObject* kwnames) {
   PyObject** args = end - count;
   if (!pyapi::kNullBelowCallable && args[-1] == nullptr) {
@@ -140,23 +141,23 @@ Flow callBelow(Activation& act, PyObject** end, Py_ssize_t count, PyObject* kwna
 
 }  // namespace
 
-// Stack: [method, self, arg...] or a callable and a null, [arg...].
+// Stack: [method, self, arg...], or a callable and a null (in the order of the version), then [arg...].
 Flow call(Activation& act, const Instr& instr) {
   return callBelow(act, act.sp, instr.arg, std::exchange(act.kwnames, nullptr));
 }
 
-// The names of the keywords lie on top, as a tuple. They stay there during the call, for who looks at the
-// stack then.
+// The names of the keywords are on top, as a tuple. They stay on the stack during the call, because somebody
+// may look at the stack then.
 Flow callKw(Activation& act, const Instr& instr) {
   const auto names = pyapi::steal(top(act));
   return callBelow(act, act.sp - 1, instr.arg, names.get());
 }
 
-// Stack: a callable and a null, [args] and, with bit 0, [..., kwargs].
+// Stack: a callable and a null, then [args], or [args, kwargs] if bit 0 is set.
 Flow callFunctionEx(Activation& act, const Instr& instr) {
   pyapi::Ref<> keywords;
   if ((instr.arg & 1) != 0) {
-    keywords = popRef(act);  // from 3.14 on null where the call has none
+    keywords = popRef(act);  // since CPython 3.14, null if the call has none
     if (keywords) {
       keywords = keywordDict(act.peek(kCallableDepth + 1), std::move(keywords));
       if (!keywords) {
@@ -177,11 +178,11 @@ Flow callFunctionEx(Activation& act, const Instr& instr) {
   function.reset();
   args.reset();
   keywords.reset();
-  top(act) = result;  // over the null; null again when the call raised
+  top(act) = result;  // replaces the null below; null if the call has raised
   return result == nullptr ? Flow::kRaise : checkEvalBreaker(act);
 }
 
-// Adds a `**kwargs` of a call to the dict being built; a keyword that is there already is an error.
+// Adds a call's `**kwargs` to the dict that is being built. A keyword that is there already is an error.
 Flow dictMerge(Activation& act, const Instr& instr) {
   auto update = popRef(act);
   const auto depth = static_cast<int>(instr.arg);
@@ -209,7 +210,7 @@ Flow makeFunction(Activation& act, const Instr& instr) {
   return Flow::kNext;
 }
 
-// The argument is the bit that MAKE_FUNCTION had for it. Stack: [value, function].
+// The argument is the bit that MAKE_FUNCTION uses for the same part. Stack: [value, function].
 Flow setFunctionAttribute(Activation& act, const Instr& instr) {
   PyObject* function = pop(act);
   pyapi::FunctionParts parts;

@@ -19,7 +19,7 @@ inline void pushNew(Activation& act, PyObject* borrowed) { *act.sp++ = Py_NewRef
 inline PyObject*& top(Activation& act) { return act.sp[-1]; }
 inline PyObject*& second(Activation& act) { return act.sp[-2]; }
 
-// Pushes a fresh result; null means that an exception is pending.
+// Pushes a new result; null means that an exception is pending.
 inline Flow pushResult(Activation& act, PyObject* ownedOrNull) {
   if (ownedOrNull == nullptr) [[unlikely]] {
     return Flow::kRaise;
@@ -40,7 +40,7 @@ inline PyObject* constArg(const Activation& act, const Instr& instr) {
   return pyapi::constantAt(pyapi::codeOf(act.frame), instr.arg);
 }
 
-// Replaces a local; the old value is decref'd last, its finalizer may look at the frame.
+// Replaces a local. The old value is dropped last, because its finalizer may look at the frame.
 inline void setLocal(Activation& act, uint32_t index, PyObject* owned) {
   Py_XDECREF(pyapi::exchangeLocal(act.frame, static_cast<int>(index), owned));
 }

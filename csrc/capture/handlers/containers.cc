@@ -22,8 +22,8 @@ Flow raiseTooFew(int expected, bool atLeast, Py_ssize_t got) {
   return Flow::kRaise;
 }
 
-// Takes the next `before` items out of the iterator; each goes below the last one on the stack. `after` is -1
-// when there is no star target. kRaise with `*taken` items to be dropped again.
+// Takes `before` items from the iterator; each goes below the last one on the stack. `after` is -1 if there
+// is no starred target. After kRaise, the caller has to drop `*taken` items.
 Flow unpackHead(PyObject* iterator, PyObject** end, int before, int after, int* taken) {
   while (*taken < before) {
     PyObject* item = PyIter_Next(iterator);
@@ -39,7 +39,7 @@ Flow unpackHead(PyObject* iterator, PyObject** end, int before, int after, int* 
   return Flow::kNext;
 }
 
-// The rest of the iterator as a list in the next slot, then the last `after` items of it.
+// Puts the rest of the iterator into the next slot, as a list, and then the last `after` items of that list.
 Flow unpackTail(PyObject* iterator, PyObject** end, int before, int after, int* taken) {
   PyObject* rest = PySequence_List(iterator);
   if (rest == nullptr) {
@@ -75,7 +75,7 @@ Flow expectExhausted(PyObject* source, PyObject* iterator, int expected) {
   return Flow::kRaise;
 }
 
-// Unpacks onto the stack, the first item on top.
+// Unpacks the items onto the stack, with the first item on top.
 Flow unpackIterable(Activation& act, PyObject* source, int before, int after) {
   auto iterator = pyapi::steal(PyObject_GetIter(source));
   if (!iterator) {
@@ -103,7 +103,7 @@ Flow unpackIterable(Activation& act, PyObject* source, int before, int after) {
   return flow;
 }
 
-// `!s`, `!r` or `!a` of a formatted value, by its number; a new reference.
+// Applies `!s`, `!r` or `!a` of a formatted value, given by its number. Returns a new reference.
 PyObject* converted(PyObject* value, uint32_t conversion) {
   switch (conversion) {
     case 1:
@@ -232,7 +232,7 @@ Flow formatValue(Activation& act, const Instr& instr) {
   if (!value) {
     return Flow::kRaise;
   }
-  // format() of a plain string without a specification is the string.
+  // A plain string without a format specification is its own format().
   if (spec || !PyUnicode_CheckExact(value.get())) {
     value = pyapi::steal(PyObject_Format(value.get(), spec.get()));
   }
@@ -240,7 +240,7 @@ Flow formatValue(Activation& act, const Instr& instr) {
 }
 
 // `{value!r:spec}` of a template string. Stack: [value, its text], and the specification if bit 0 is set; the
-// other bits are the conversion. The instruction that makes the template takes them all.
+// other bits are the conversion. The parts become an Interpolation object.
 Flow buildInterpolation(Activation& act, const Instr& instr) {
   pyapi::Ref<> spec;
   if ((instr.arg & 1) != 0) {

@@ -23,7 +23,7 @@ Flow reraiseHandled(Activation& act) {
   return Flow::kRaise;
 }
 
-// An exception class, called without arguments. Empty with an exception pending.
+// Makes an instance by calling the class without arguments. Empty with an exception pending.
 pyapi::Ref<> instanceOf(PyObject* type, bool checked) {
   auto value = pyapi::steal(PyObject_CallNoArgs(type));
   if (value && checked && !PyExceptionInstance_Check(value.get())) {
@@ -34,7 +34,7 @@ pyapi::Ref<> instanceOf(PyObject* type, bool checked) {
   return value;
 }
 
-// The operand of `raise`: an instance, or a class. Empty with an exception pending.
+// The instance that `raise` raises, given an instance or a class. Empty with an exception pending.
 pyapi::Ref<> raisedInstance(pyapi::Ref<> exception) {
   if (PyExceptionClass_Check(exception.get())) {
     return instanceOf(exception.get(), true);
@@ -82,12 +82,13 @@ bool checkOneMatchType(PyObject* type, Except kind) {
   return true;
 }
 
-// What stands after `except` must be an exception class or a tuple of them. False: an exception is pending.
+// Checks that the operand of `except` is an exception class or a tuple of them. False: an exception is
+// pending.
 bool checkMatchType(PyObject* type, Except kind) {
   if (!PyTuple_Check(type)) {
     return checkOneMatchType(type, kind);
   }
-  // As in CPython: all members are exception classes before any is asked whether it is a group.
+  // Like CPython, checks that all members are exception classes before it checks any for being a group.
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type); i++) {
     if (!checkOneMatchType(PyTuple_GET_ITEM(type, i), Except::kPlain)) {
       return false;
@@ -148,8 +149,8 @@ Flow raiseVarargs(Activation& act, const Instr& instr) {
   return Flow::kRaise;
 }
 
-// With an argument, the instruction offset that the exception came from lies on the stack; the frame gets it
-// back, so that the traceback shows the line that raised first.
+// With an argument, the stack has the offset of the instruction that first raised. The frame gets this offset
+// back, so that the traceback shows the right line.
 Flow reraise(Activation& act, const Instr& instr) {
   if (instr.arg != 0) {
     PyObject* lasti = act.peek(static_cast<int>(instr.arg) + 1);
@@ -171,7 +172,7 @@ Flow prepReraiseStar(Activation& act, const Instr&) {
   return pushResult(act, pyapi::prepareReraiseStar(original.get(), raised.get()));
 }
 
-// Makes the exception on top the handled one; the one handled before goes below it.
+// Makes the exception on top the handled one. The exception that was handled before goes below it.
 Flow pushExcInfo(Activation& act, const Instr&) {
   PyObject* value = top(act);
   PyObject* before = pyapi::exchangeHandled(act.tstate, Py_NewRef(value));
@@ -195,7 +196,7 @@ Flow checkExcMatch(Activation& act, const Instr&) {
   return pushBool(act, matches != 0);
 }
 
-// Stack: [exception, type] becomes [rest, match], or [exception, None] when nothing matches.
+// Stack: [exception, type] becomes [rest, match], or [exception, None] if nothing matches.
 Flow checkEgMatch(Activation& act, const Instr&) {
   auto type = popRef(act);
   if (!checkMatchType(type.get(), Except::kStar)) {
@@ -237,8 +238,8 @@ Flow beforeAsyncWith(Activation& act, const Instr&) {
                          "__aexit__ method)"});
 }
 
-// The special method of the object on top takes its place, bound; what it is bound to lies above it
-// elsewhere.
+// Replaces the object on top by its special method, already bound. Above it CPython has the method's self if
+// the method is not bound; here that slot is null.
 Flow loadSpecial(Activation& act, const Instr& instr) {
   const auto object = popRef(act);
   if (pushResult(act, pyapi::specialMethod(instr.arg, object.get())) == Flow::kRaise) {
@@ -248,8 +249,8 @@ Flow loadSpecial(Activation& act, const Instr& instr) {
   return Flow::kNext;
 }
 
-// Stack: [exit method, lasti, exception handled before, exception]. With an argument, above the method: what
-// it is bound to, or null.
+// Stack: [exit method, lasti, exception handled before, exception]. With an argument, the exit method's self
+// (or null) is above the method.
 Flow withExceptStart(Activation& act, const Instr& instr) {
   PyObject* value = top(act);
   auto traceback = pyapi::steal(PyException_GetTraceback(value));

@@ -17,10 +17,10 @@ Flow returnConst(Activation& act, const Instr& instr) {
   return Flow::kReturn;
 }
 
-// Frames of generator functions begin in CPython's evaluator, which runs this one.
+// CPython's evaluator runs this instruction: frames of generator functions begin there.
 Flow returnGenerator(Activation& act, const Instr& instr) { return unknownOpcode(act, instr); }
 
-// Must not raise: the compiler takes an exception here for a failed close() or throw().
+// Must not raise: the compiler's exception table would take the exception for a failed close() or throw().
 Flow yieldValue(Activation& act, const Instr&) {
   act.result = pop(act);
   pyapi::setResumeUnit(act.frame, act.pc);
@@ -28,8 +28,8 @@ Flow yieldValue(Activation& act, const Instr&) {
   return Flow::kYield;
 }
 
-// Stack: [receiver, value] becomes [receiver, what it yielded], or, with a jump, [receiver, what it
-// returned].
+// Stack: [receiver, value] becomes [receiver, what it yielded]. If the receiver returns, the instruction
+// jumps, and the stack is [receiver, what it returned].
 Flow send(Activation& act, const Instr& instr) {
   auto value = popRef(act);
   PyObject* result = nullptr;
@@ -58,8 +58,9 @@ Flow sendAndDrop(Activation& act, const Instr& instr) {
   return flow == Flow::kNext && act.pc == instr.target ? endSend(act, instr) : flow;
 }
 
-// What was thrown into a generator that delegates has come back from the other one. Stack: [receiver, what
-// was sent last, exception]: StopIteration is the other one's result, [None, value]; anything else goes on.
+// `yield from`: an exception was thrown into the inner generator and has come back. Stack: [receiver, last
+// sent value, exception]. StopIteration carries the inner generator's result: the stack becomes [None,
+// result]. Any other exception is raised again.
 Flow cleanupThrow(Activation& act, const Instr&) {
   PyObject* exception = top(act);
   if (PyErr_GivenExceptionMatches(exception, PyExc_StopIteration) == 0) {
@@ -76,7 +77,7 @@ Flow cleanupThrow(Activation& act, const Instr&) {
   return Flow::kNext;
 }
 
-// A StopIteration that leaves a generator is an error there; other exceptions stay what they are.
+// A StopIteration that leaves a generator becomes a RuntimeError. Other exceptions are raised again.
 Flow stopIterationError(Activation& act, const Instr&) {
   const int flags = pyapi::flagsOf(pyapi::codeOf(act.frame));
   PyObject* exception = top(act);
@@ -97,7 +98,7 @@ Flow stopIterationError(Activation& act, const Instr&) {
     return Flow::kRaise;
   }
   PyException_SetCause(error, Py_NewRef(exception));
-  PyException_SetContext(error, exception);  // takes it over
+  PyException_SetContext(error, exception);  // takes over the reference
   top(act) = error;
   return Flow::kNext;
 }
@@ -119,7 +120,7 @@ Flow getYieldFromIter(Activation& act, const Instr&) {
   return pushResult(act, PyObject_GetIter(owned.get()));
 }
 
-// The argument: 1 after __aenter__, 2 after __aexit__, 0 for a plain `await`.
+// The argument: 1 after `__aenter__`, 2 after `__aexit__`, 0 for a plain `await`.
 Flow getAwaitable(Activation& act, const Instr& instr) {
   auto iterable = popRef(act);
   PyTypeObject* type = Py_TYPE(iterable.get());
@@ -193,7 +194,7 @@ Flow getAnext(Activation& act, const Instr&) {
   return pushResult(act, awaitable);
 }
 
-// Stack: [async iterator, exception]: StopAsyncIteration ends the loop, anything else goes on.
+// Stack: [async iterator, exception]. StopAsyncIteration ends the loop; anything else is raised again.
 Flow endAsyncFor(Activation& act, const Instr&) {
   auto value = popRef(act);
   if (PyErr_GivenExceptionMatches(value.get(), PyExc_StopAsyncIteration) != 0) {

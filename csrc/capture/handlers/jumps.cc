@@ -6,7 +6,7 @@ namespace kintsugi::capture::handlers {
 
 namespace {
 
-// Loops are where a signal or another thread has to get its turn.
+// A backward jump ends a turn of a loop, where signals and other threads are served.
 Flow jump(Activation& act, const Instr& instr) {
   const bool back = instr.target < act.pc;
   act.pc = instr.target;
@@ -71,7 +71,7 @@ Flow getIter(Activation& act, const Instr&) {
 
 Flow forIter(Activation& act, const Instr& instr) {
   PyObject* iterator = top(act);
-  if (!pyapi::hasNextItem(iterator)) [[unlikely]] {  // a generator's variable that was set from outside
+  if (!pyapi::hasNextItem(iterator)) [[unlikely]] {  // the iterator variable of a generator, set from outside
     PyErr_Format(PyExc_TypeError, "'%.100s' object is not an iterator", pyapi::typeNameOf(iterator));
     return Flow::kRaise;
   }
@@ -91,7 +91,8 @@ Flow forIter(Activation& act, const Instr& instr) {
   return Flow::kNext;
 }
 
-// What FOR_ITER jumps over; only the iterator and the result of a generator that ran inline lie there.
+// FOR_ITER jumps over this instruction. It is reached only after a generator that CPython runs inline; then
+// the iterator and the result are on the stack.
 Flow endFor(Activation& act, const Instr&) {
   Py_DECREF(pop(act));
   Py_DECREF(pop(act));

@@ -8,12 +8,12 @@ namespace kintsugi::capture::handlers {
 
 namespace {
 
-// True when `item` was in the set already; then, or when hashing fails, an exception may be pending or not.
+// True if `item` was in the set already, or if hashing it failed: then an exception is pending.
 bool seenBefore(PyObject* seen, PyObject* item) {
   return PySet_Contains(seen, item) != 0 || PySet_Add(seen, item) != 0;
 }
 
-// Empty without an exception: the subject has no such attribute.
+// Empty without an exception if the subject has no such attribute.
 pyapi::Ref<> attributeOf(PyObject* subject, PyObject* type, PyObject* name, PyObject* seen) {
   if (seenBefore(seen, name)) {
     if (PyErr_Occurred() == nullptr) {
@@ -35,8 +35,8 @@ bool appendAttribute(PyObject* attributes, PyObject* subject, PyObject* type, Py
   return attribute && PyList_Append(attributes, attribute.get()) == 0;
 }
 
-// The positional names of a class pattern: __match_args__, or none. Builtin types like int match the subject
-// itself.
+// The positional names of a class pattern: `__match_args__`, or none. For builtin types like int,
+// `*matchSelf` is set: the pattern's argument is the subject itself.
 pyapi::Ref<> matchArgsOf(PyObject* type, bool* matchSelf) {
   auto names = pyapi::steal(PyObject_GetAttrString(type, "__match_args__"));
   if (names) {
@@ -86,7 +86,8 @@ bool matchPositional(PyObject* attributes, PyObject* subject, PyObject* type, Py
   return true;
 }
 
-// The attributes that a class pattern asks for, as a tuple; empty without an exception: no match.
+// The attributes that a class pattern asks for, as a tuple. Empty without an exception if the subject does
+// not match.
 pyapi::Ref<> classAttributes(PyObject* subject, PyObject* type, Py_ssize_t positional, PyObject* keywords) {
   if (!PyType_Check(type)) {
     PyErr_SetString(PyExc_TypeError, "called match pattern must be a type");
@@ -111,8 +112,8 @@ pyapi::Ref<> classAttributes(PyObject* subject, PyObject* type, Py_ssize_t posit
   return pyapi::steal(PyList_AsTuple(attributes.get()));
 }
 
-// The values of all keys, as a tuple; None when one is missing. `get` is asked, not __getitem__, so that a
-// defaultdict does not make up entries.
+// The values of all keys, as a tuple; None if a key is missing. Calls `get`, because `__getitem__` of a
+// defaultdict would add entries.
 pyapi::Ref<> mappingValues(PyObject* mapping, PyObject* keys) {
   const Py_ssize_t count = PyTuple_GET_SIZE(keys);
   if (count == 0) {

@@ -60,7 +60,7 @@ Flow raiseCannotImport(PyObject* module, PyObject* name, pyapi::Ref<> moduleName
   return Flow::kRaise;
 }
 
-// The next public name of `from module import *`; empty without an exception at the end.
+// What `from module import *` imports: `__all__`, or the names of the module's dict, without private ones.
 struct StarNames {
   pyapi::Ref<> names;
   bool skipPrivate = false;
@@ -144,7 +144,7 @@ bool importAll(PyObject* locals, PyObject* module) {
   }
 }
 
-// From 3.12 on these leave a result, which a POP_TOP drops (the argument says so).
+// Since CPython 3.12 these instructions leave a result for a POP_TOP. A nonzero argument says so.
 Flow leaveNone(Activation& act, const Instr& instr) {
   if (instr.arg != 0) {
     pushNew(act, Py_None);
@@ -167,8 +167,8 @@ Flow importFrom(Activation& act, const Instr& instr) {
   if (pyapi::lookUpAttribute(module, name, &value) != 0) {
     return pushResult(act, value);
   }
-  // In a circular relative import the submodule may be in sys.modules before it is an attribute of its
-  // package.
+  // In a circular relative import, the submodule may be in sys.modules before its package has it as an
+  // attribute.
   auto moduleName = pyapi::steal(PyObject_GetAttr(module, pyapi::names::name()));
   if (!moduleName || !PyUnicode_Check(moduleName.get())) {
     return raiseCannotImport(module, name, nullptr);
@@ -186,8 +186,7 @@ Flow importFrom(Activation& act, const Instr& instr) {
 
 Flow importStar(Activation& act, const Instr& instr) {
   auto module = popRef(act);
-  // Only module-level code may do this: its names live in the dict, there are no fast locals to bring in
-  // line.
+  // Only module-level code may do this. It has no fast locals, so the dict is all that changes.
   PyObject* locals = pyapi::localsDictOf(act.frame);
   if (locals == nullptr) {
     PyErr_SetString(PyExc_SystemError, "no locals found during 'import *'");
@@ -199,7 +198,7 @@ Flow importStar(Activation& act, const Instr& instr) {
   return leaveNone(act, instr);
 }
 
-// Makes sure that the namespace has an __annotations__ dict.
+// Makes sure that the namespace has an `__annotations__` dict.
 Flow setupAnnotations(Activation& act, const Instr&) {
   PyObject* locals = pyapi::localsDictOf(act.frame);
   PyObject* key = pyapi::names::annotations();

@@ -20,7 +20,7 @@ PyObject* inPlacePower(PyObject* base, PyObject* exponent) {
   return PyNumber_InPlacePower(base, exponent, Py_None);
 }
 
-// In the order of BINARY_OP's argument (NB_ADD, NB_AND, ...).
+// Ordered by BINARY_OP's argument (NB_ADD, NB_AND, ...).
 constexpr BinaryFunction kBinaryFunctions[] = {
     PyNumber_Add,
     PyNumber_And,
@@ -53,9 +53,9 @@ static_assert(op::NB_ADD == 0 && op::NB_POWER == 8 && op::NB_INPLACE_ADD == 13 &
 
 bool isAdd(uint32_t op) { return op == op::NB_ADD || op == op::NB_INPLACE_ADD; }
 
-// `s = s + t` and `s += t` on strings grow `s` in place when nobody else owns it; without that, building a
-// string in a loop takes quadratic time. Does the work of the STORE_FAST that follows, too. kNext with
-// `*done` false: not the case.
+// `s = s + t` and `s += t` grow a string in place if only the variable holds it. Without this, building a
+// string in a loop would take quadratic time. Sets `*done` if it applies; then the work of the STORE_FAST
+// that follows is done too.
 Flow appendToLocal(Activation& act, bool* done) {
   const Instr& next = act.code->at(act.pc);
   if (act.observed || next.op != op::STORE_FAST || act.local(next.arg) != second(act)) {
@@ -74,7 +74,7 @@ Flow appendToLocal(Activation& act, bool* done) {
   return Flow::kNext;
 }
 
-// The slice of the two operands on top of the stack replaces them. False: an exception is pending.
+// Replaces the two operands on top of the stack by a slice of them. False: an exception is pending.
 bool makeSlice(Activation& act) {
   auto stop = popRef(act);
   auto start = popRef(act);

@@ -1,4 +1,4 @@
-// Plain moves on the value stack, and the markers.
+// Simple moves on the value stack, and instructions without effect.
 #include "capture/handlers/common.h"
 #include "pyapi/intrinsics.h"
 
@@ -6,15 +6,14 @@ namespace kintsugi::capture::handlers {
 
 Flow nop(Activation&, const Instr&) { return Flow::kNext; }
 
-// The argument says what is resumed: 0 and 1 are the start of a function and after a yield; after `yield
-// from` and `await` (2, 3) nothing is served, so that an exception cannot get lost between the two
-// generators.
+// The argument says what is resumed: 0 the start of a function, 1 a yield, 2 `yield from`, 3 `await`. For 2
+// and 3 the eval breaker is not served, so that an exception can't get lost between the two generators.
 Flow resume(Activation& act, const Instr& instr) {
   return instr.arg < 2 ? checkEvalBreaker(act) : Flow::kNext;
 }
 
 Flow popTop(Activation& act, const Instr&) {
-  Py_XDECREF(pop(act));  // from 3.14 on what an exit method is bound to, which may be null
+  Py_XDECREF(pop(act));  // since CPython 3.14 it may be an exit method's self, or null
   return Flow::kNext;
 }
 

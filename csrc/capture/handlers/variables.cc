@@ -38,7 +38,7 @@ bool lookUp(PyObject* mapping, PyObject* name, PyObject** value) {
   return true;
 }
 
-// Pushes what `mapping` has under the name. What it does not have, `otherwise` loads, as a handler would.
+// Pushes the entry of `mapping`. If there is none, `otherwise` is called, which is like a handler.
 template <typename Otherwise>
 Flow loadFrom(Activation& act, PyObject* mapping, PyObject* name, const Otherwise& otherwise) {
   PyObject* value = nullptr;
@@ -52,14 +52,14 @@ Flow loadFrom(Activation& act, PyObject* mapping, PyObject* name, const Otherwis
   return Flow::kNext;
 }
 
-// Globals that are no dict, or builtins that are none (exec() with a subclass).
+// For exec() with globals or builtins that are not exact dicts.
 Flow loadGlobalSlow(Activation& act, PyObject* name) {
   return loadFrom(act, pyapi::globalsOf(act.frame), name, [&] {
     return loadFrom(act, pyapi::builtinsOf(act.frame), name, [&] { return raiseName(name); });
   });
 }
 
-// What LOAD_GLOBAL loads, without the null.
+// Pushes what LOAD_GLOBAL loads, without the null beside it.
 Flow loadGlobalValue(Activation& act, const Instr& instr) {
   PyObject* globals = pyapi::globalsOf(act.frame);
   PyObject* builtins = pyapi::builtinsOf(act.frame);
@@ -82,7 +82,7 @@ Flow loadGlobalValue(Activation& act, const Instr& instr) {
     return PyErr_Occurred() != nullptr ? Flow::kRaise : raiseName(name);
   }
   pushNew(act, value);
-  // A key of a stranger type than str may have run code that changed the dicts during the look-up.
+  // A key that is not a str may have run code during the look-up, which may have changed the dicts.
   if (pyapi::dictVersion(globals) == before.globalsVersion &&
       pyapi::dictVersion(builtins) == before.builtinsVersion) {
     cache = GlobalCache{before.globalsVersion, before.builtinsVersion, value};
@@ -113,7 +113,8 @@ Flow storeFast(Activation& act, const Instr& instr) {
   return Flow::kNext;
 }
 
-// Two in one: the first variable's index is in the upper bits, the second one's in the lower four.
+// Two loads in one: the upper bits are the index of the first variable, the lower four bits that of the
+// second.
 Flow loadFastLoadFast(Activation& act, const Instr& instr) {
   const Flow flow = loadFastAt(act, instr.arg >> 4);
   return flow == Flow::kNext ? loadFastAt(act, instr.arg & 15) : flow;
@@ -138,13 +139,13 @@ Flow deleteFast(Activation& act, const Instr& instr) {
   return Flow::kNext;
 }
 
-// A comprehension that runs in its function's own frame begins with this: the variable may have no value.
+// An inlined comprehension begins with this. The variable may be unbound.
 Flow loadFastAndClear(Activation& act, const Instr& instr) {
   push(act, pyapi::exchangeLocal(act.frame, static_cast<int>(instr.arg), nullptr));
   return Flow::kNext;
 }
 
-// The cell itself, for a closure tuple.
+// Loads the cell itself, for a closure tuple.
 Flow loadClosure(Activation& act, const Instr& instr) { return loadFast(act, instr); }
 
 Flow makeCell(Activation& act, const Instr& instr) {
@@ -194,13 +195,13 @@ Flow deleteDeref(Activation& act, const Instr& instr) {
   return Flow::kNext;
 }
 
-// A free variable in a class body: the class's namespace comes first.
+// A free variable in a class body: the class's namespace is asked first.
 Flow loadClassDeref(Activation& act, const Instr& instr) {
   PyObject* name = pyapi::variableName(pyapi::codeOf(act.frame), instr.arg);
   return loadFrom(act, pyapi::localsDictOf(act.frame), name, [&] { return loadDeref(act, instr); });
 }
 
-// The namespace of a class body.
+// Loads the namespace of a class body.
 Flow loadLocals(Activation& act, const Instr&) {
   PyObject* locals = pyapi::localsDictOf(act.frame);
   if (locals == nullptr) {
@@ -211,7 +212,7 @@ Flow loadLocals(Activation& act, const Instr&) {
   return Flow::kNext;
 }
 
-// The same as LOAD_CLASSDEREF with the namespace on the stack.
+// Like LOAD_CLASSDEREF, with the namespace on the stack.
 Flow loadFromDictOrDeref(Activation& act, const Instr& instr) {
   auto space = popRef(act);
   PyObject* name = pyapi::variableName(pyapi::codeOf(act.frame), instr.arg);

@@ -28,7 +28,7 @@ CallContext getattrContext(RecordContext& rec, ShadowFrame& f, Activation& act, 
   return CallContext(rec, f, act, in).of(getattr, Shadow::constant(), args, shadows, 2);
 }
 
-// A bound method that has just been made: C code or CPython bound `self` to a function.
+// The shadow of a bound method that C code or CPython has just made.
 Shadow describeBound(RecordContext& rec, PyObject* result, Shadow selfShadow, PyObject* self) {
   if (PyMethod_Check(result)) {
     PyObject* function = PyMethod_GET_FUNCTION(result);
@@ -43,14 +43,14 @@ Shadow describeBound(RecordContext& rec, PyObject* result, Shadow selfShadow, Py
   return rec.objects.newVirtual(VirtualKind::kOpaque, result);
 }
 
-// The call of a getter, whose result LOAD_METHOD pushes with a null beside it.
+// The call site of a getter. LOAD_METHOD pushes the getter's result with a null beside it.
 CallSite getterSite(RecordContext& rec, const Instr& in, bool method) {
   if (!method) return rec.snapshots.callSite(in, 1);
   return pyapi::kNullBelowCallable ? rec.snapshots.callSite(in, 1, {Shadow::null()})
                                    : rec.snapshots.callSite(in, 1, {}, ir::ReturnAction::kCallable);
 }
 
-// What LOAD_ATTR or LOAD_METHOD has found.
+// Pushes the result of LOAD_ATTR or LOAD_METHOD.
 void pushFound(ShadowFrame& f, bool method, Shadow found) {
   if (method) {
     pushCallable(f, found);
@@ -59,7 +59,7 @@ void pushFound(ShadowFrame& f, bool method, Shadow found) {
   }
 }
 
-// super().name: found in the classes after the given one, bound to the object.
+// `super().name` is looked up in the classes after the given one, and bound to the object.
 Flow loadFromSuper(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* name,
                    bool method) {
   Shadow superShadow = f.top();
@@ -73,7 +73,7 @@ Flow loadFromSuper(RecordContext& rec, ShadowFrame& f, Activation& act, const In
           : Py_TYPE(self.get());
   rec.guards.guardTypeVersion(type);
   if (const TypeEntry entry = typeEntry(rec, type, name, start); entry.open) {
-    Shadow pinned = entry.shadow;  // super() is seldom asked for what varies
+    Shadow pinned = entry.shadow;  // super() is rarely asked for an open attribute
     if (!rec.guards.pin(pinned, entry.value)) return rec.execute(act, in);
   }
   if (!rec.live()) return rec.execute(act, in);
@@ -182,7 +182,7 @@ Flow loadMethod(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   return loadByPlan(rec, f, act, in, pyapi::nameAt(f.code, in.arg), true);
 }
 
-// setattr() on something that we do not track: done again on every run.
+// The object is not tracked by the trace: each run calls setattr() again.
 Flow storeByStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* name) {
   static constinit pyapi::Lazy<PyObject*> setattrSlot;
   PyObject* setattr = setattrSlot.get([] { return Py_NewRef(builtin("setattr")); });
@@ -236,7 +236,7 @@ Flow deleteAttr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   return flow;
 }
 
-// super().name, in one instruction.
+// `super().name` in one instruction.
 Flow loadSuperAttr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* callable = act.peek(3);
   CallModel model = callable == reinterpret_cast<PyObject*>(&PySuper_Type) ? modelOf(callable) : nullptr;

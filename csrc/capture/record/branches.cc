@@ -10,15 +10,15 @@ namespace {
 
 Flow jump(RecordContext& rec, ShadowFrame&, Activation& act, const Instr& in) { return rec.execute(act, in); }
 
-// Makes the truth of the top of the stack a dependency. False: the recording has ended.
+// Guards the truth of the top of the stack. False: the recording has ended.
 bool decideTruth(RecordContext& rec, ShadowFrame& f, Activation& act) {
   Shadow shadow = f.top();
   PyObject* object = act.peek(1);
   return rec.guards.pinTruth(shadow, object);
 }
 
-// Tensors decide by reading their only element: an operation with a number as its result, then a guard on it.
-// The instruction runs on that number, so that the tensor is read once.
+// The truth of a tensor is that of its only element. Reading it is an operation with a number as its result,
+// on which there is a guard. The instruction then runs on that number, so that the tensor is read once.
 bool readTensorTruth(RecordContext& rec, ShadowFrame& f, Activation& act, bool replace) {
   if (!torchapi::isTensor(act.peek(1))) return true;
   auto truth = rec.torch.tensorTruth(f.top(), act.peek(1), replace);
@@ -26,8 +26,8 @@ bool readTensorTruth(RecordContext& rec, ShadowFrame& f, Activation& act, bool r
   return true;
 }
 
-// An object whose truth Python code tells: that code runs first, then the instruction on what it said. An
-// exit comes back to the instruction.
+// If Python code decides the truth of the object, records that code first. The instruction then runs on its
+// answer. An exit from that code comes back to the instruction.
 std::optional<Flow> askTruth(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const char* name = f.top().isValue() ? nullptr : truthFunction(act.peek(1));
   if (name == nullptr) return std::nullopt;

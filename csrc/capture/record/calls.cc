@@ -41,7 +41,7 @@ using guard::SourceKind;
 
 namespace {
 
-// A call, as the instruction has it on the stack, with what is known after unwrapping.
+// A call as the instruction has it on the stack, and later as it is after unwrapping.
 struct Call {
   PyObject* callable = nullptr;
   Shadow shadow;
@@ -49,7 +49,7 @@ struct Call {
   std::vector<Shadow> shadows;
   size_t positional = 0;
   PyObject* kwnames = nullptr;
-  std::vector<pyapi::Ref<>> kept;  // what the call borrows and nobody else holds
+  std::vector<pyapi::Ref<>> kept;  // keeps alive what nobody else holds
 
   void prepend(PyObject* object, Shadow s) {
     args.insert(args.begin(), object);
@@ -58,7 +58,7 @@ struct Call {
   }
 };
 
-// The instruction, for models, as the call that it is.
+// The context for models: the outer instruction, with this call's callable and arguments.
 CallContext contextOf(Call& call, const CallContext& outer) {
   CallContext ctx = outer;
   return ctx.of(call.callable, call.shadow, call.args.data(), call.shadows.data(), call.positional,
@@ -101,11 +101,11 @@ bool unwrapMethod(RecordContext& rec, Call& call) {
   return false;
 }
 
-// A builtin method bound to an object by C code ("abc".join): the descriptor and the object.
+// A builtin method that C code has bound to an object (`"abc".join`) becomes the descriptor and the object.
 bool unwrapBuiltin(RecordContext& rec, Call& call) {
   if (!PyCFunction_Check(call.callable) || call.shadow.isValue()) return false;
   if (call.shadow.isSource() && rec.guards.comesFromStep(call.shadow))
-    return false;  // another one in each call
+    return false;  // another object in each run
   PyObject* self = PyCFunction_GET_SELF(call.callable);
   if (self == nullptr || PyModule_Check(self)) return false;
   pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(call.callable, "__name__"));
@@ -123,7 +123,7 @@ bool unwrapBuiltin(RecordContext& rec, Call& call) {
   PyObject* descriptor = name ? pyapi::lookUpInType(Py_TYPE(self), name.get()) : nullptr;
   PyErr_Clear();
   if (descriptor == nullptr || Py_TYPE(descriptor) != &PyMethodDescr_Type) return false;
-  // A class may call another method by that name.
+  // The class of the object may have another method under this name.
   if (pyapi::methodDefinitionOf(descriptor) != pyapi::definitionOf(call.callable)) return false;
   const bool plain = isPlain(self);
   auto known = plain ? std::nullopt : rec.objects.knownObject(self);
@@ -133,7 +133,7 @@ bool unwrapBuiltin(RecordContext& rec, Call& call) {
   call.shadow = Shadow::constant();
   call.prepend(self, plain   ? Shadow::constant()
                      : known ? *known
-                             : rec.guards.pinnedRoot(self));  // random.random
+                             : rec.guards.pinnedRoot(self));  // such as random.random
   return true;
 }
 
@@ -152,7 +152,7 @@ bool unwrapInstance(RecordContext& rec, Call& call) {
   return true;
 }
 
-// The keywords of a partial come first; those of the call win.
+// The partial's keywords come first, in its order. Where the call gives one too, the call's value counts.
 void mergeKeywords(Call& call, PyObject* names, std::vector<PyObject*> values, std::vector<Shadow> shadows) {
   pyapi::Ref<> merged = pyapi::steal(PySequence_List(names));
   Py_ssize_t given = call.kwnames != nullptr ? PyTuple_GET_SIZE(call.kwnames) : 0;
@@ -179,7 +179,7 @@ void mergeKeywords(Call& call, PyObject* names, std::vector<PyObject*> values, s
   call.kwnames = call.kept.back().get();
 }
 
-// The keywords that an old partial adds. False: the recording has ended.
+// Adds the keywords of a partial that is older than the trace. False: the recording has ended.
 bool partialKeywords(RecordContext& rec, Call& call, Shadow shadow, PyObject* keywords) {
   if (PyDict_GET_SIZE(keywords) == 0) {
     rec.guards.guardLength(shadow, keywords, 0);
@@ -197,7 +197,7 @@ bool partialKeywords(RecordContext& rec, Call& call, Shadow shadow, PyObject* ke
   return true;
 }
 
-// A partial that was made in the trace.
+// For a partial that the trace has made.
 bool unwrapNewPartial(RecordContext& rec, Call& call) {
   Virtual& v = rec.objects.virtualOf(call.shadow);
   if (v.kind != VirtualKind::kPartial) return false;
@@ -247,7 +247,7 @@ bool unwrapPartial(RecordContext& rec, Call& call) {
   return true;
 }
 
-// A compiled function inside a recording is what it wraps.
+// A compiled callable inside a recording is replaced by the function that it wraps.
 bool unwrapCompiled(RecordContext& rec, Call& call) {
   PyObject* target = compiledTargetOf(call.callable);
   if (target == nullptr) return false;
@@ -283,7 +283,7 @@ bool torchArguments(RecordContext& rec, Call& call) {
   return true;
 }
 
-// Is the metadata of all tensors in it guarded? Python code looks at sizes.
+// True if the metadata of all tensors in the object is guarded. Python code may look at sizes.
 bool staticMetadata(RecordContext& rec, Shadow shadow, PyObject* object) {
   if (torchapi::isTensor(object)) {
     if (shadow.isValue() || shadow.isVirtual()) return rec.torch.hasStaticMeta(shadow, object);
@@ -319,7 +319,7 @@ PendingFrame pendingFor(Call& call) {
   return pending;
 }
 
-// The user says that the result is always the same: what the function reads is no dependency.
+// The user has declared that the result is always the same, so what the function reads is not guarded.
 Flow constantCall(Call& call, CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   if (call.shadow.isSource() && !rec.guards.pin(call.shadow, call.callable))
@@ -335,8 +335,9 @@ Flow constantCall(Call& call, CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// A function that is an argument of the compiled one may be another one in each call (a lambda): what it is
-// made of is guarded, not which one it is. Its closure and defaults are guarded where they are read.
+// A function that is an argument of the compiled one may be another object in each call (a lambda). So its
+// code and its globals are guarded, not its identity. Its closure and defaults are guarded where they are
+// read.
 void guardCode(RecordContext& rec, Shadow shadow, PyObject* function) {
   PyObject* globals = PyFunction_GET_GLOBALS(function);
   rec.guards.guardType(shadow, function);
@@ -347,7 +348,7 @@ void guardCode(RecordContext& rec, Shadow shadow, PyObject* function) {
     rec.guards.guard(guard::GuardKind::kIs, space.sourceId(), rec.guards.constId(globals));
 }
 
-// Which function it is becomes a dependency. False: the recording has ended.
+// Guards which function is called. False: the recording has ended.
 bool pinCallee(RecordContext& rec, Call& call) {
   if (rec.guards.isArgument(call.shadow) && !isTorchFunctional(call.callable)) {
     guardCode(rec, call.shadow, call.callable);
@@ -358,14 +359,14 @@ bool pinCallee(RecordContext& rec, Call& call) {
   return rec.live();
 }
 
-// torch's own compiler, once it was used in the process, counts the modules that are made: nothing that a
-// program sees.
+// Once torch's own compiler was used in the process, torch counts modules as they are made. A program sees
+// nothing of this.
 bool isForeignBookkeeping(PyCodeObject* code) {
   return pyapi::isKnownCode(code, pyapi::CodeFamily::kCountsModules);
 }
 
-// kintsugi.graph_break("why"), and torch's. What torch's own code asks for (torch.optim around its steps) is
-// for its own compiler, which has reasons that the recorder has not.
+// kintsugi.graph_break("why"), and torch's function. A call in torch's own code (torch.optim around its
+// steps) is meant for torch's compiler, so it is no break here.
 bool asksForBreak(const PyCodeObject* code, const CallContext& ctx) {
   return pyapi::isKnownCode(code, pyapi::CodeFamily::kBreaksGraph) &&
          !pyapi::isTorchCode(ctx.frame.code, pyapi::globalsOf(ctx.act.frame));
@@ -378,7 +379,7 @@ Flow breakGraph(Call& call, CallContext& ctx, Shadow& result) {
   return ctx.rec.steps.callStep(ctx, CallKind::kOpaque, nullptr, result);
 }
 
-// A function that the user has put in place of another (capture/calls/substitutes.h).
+// Calls the function that the user has put in place of this one (capture/calls/substitutes.h).
 std::optional<Flow> substituted(Call& call, CallContext& outer, Shadow& result) {
   PyObject* function = substituteOf(call.callable);
   const bool itself =
@@ -390,7 +391,7 @@ std::optional<Flow> substituted(Call& call, CallContext& outer, Shadow& result) 
   return callInstead(ctx, function, result);
 }
 
-// A Python function: its frame is recorded too.
+// A call of a Python function: its frame is recorded too.
 Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(call.callable));
@@ -408,7 +409,7 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
     rec.facts.bound = "a function that is marked as constant gave a part of it";
     return constantCall(call, ctx, result);
   }
-  // Unknown code has seen it, and may have given it other defaults or other code, in each run anew.
+  // Unknown code has seen the function, and may give it other defaults or other code in each run.
   if (call.shadow.isVirtual() && rec.objects.virtualOf(call.shadow).kind == VirtualKind::kFunction &&
       rec.objects.virtualOf(call.shadow).exposed)
     return opaque(call, ctx, diag::Code::KTG0102, result);
@@ -417,7 +418,8 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
     result = Shadow::constant();
     return rec.execute(ctx.act, ctx.instr);
   }
-  // One instruction: the user says that its results follow from its arguments, and that it changes nothing.
+  // The user has declared that the results follow from the arguments and that nothing is changed: a single
+  // step.
   if (isMarkedAllowed(call.callable)) return rec.steps.callStep(ctx, CallKind::kKnown, nullptr, result);
   if (pyapi::flagsOf(code) & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     return opaque(call, ctx, diag::Code::KTG0110, result);
@@ -453,7 +455,7 @@ bool isExceptionType(PyObject* type) {
                           reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
 }
 
-// A class with both __new__ and __init__ in Python: two frames, one after the other.
+// For a class with both `__new__` and `__init__` in Python: two frames, one after the other.
 Flow twoStepCall(Call& call, CallContext& ctx, PyObject* make, PyObject* init, Shadow& result) {
   RecordContext& rec = ctx.rec;
   rec.guards.pinFunction(make);
@@ -478,7 +480,7 @@ Flow twoStepCall(Call& call, CallContext& ctx, PyObject* make, PyObject* init, S
   return flow;
 }
 
-// An exception whose class makes it in C.
+// For an exception whose class makes its instances in C.
 Flow exceptionCall(Call& call, CallContext& ctx, bool known, Shadow& result) {
   RecordContext& rec = ctx.rec;
   std::vector<Shadow> parts = call.shadows;
@@ -493,8 +495,8 @@ Flow exceptionCall(Call& call, CallContext& ctx, bool known, Shadow& result) {
   return flow;
 }
 
-// cls(...): an instance made in the trace, with __init__ (or __new__) as a frame where it is Python.
-// `byType`: through type.__call__ itself, whatever the metaclass says.
+// `cls(...)`: makes a virtual instance, with `__init__` (or `__new__`) as a frame if it is a Python function.
+// `byType`: called by type.__call__ itself, whatever the metaclass has.
 Flow classCall(Call& call, CallContext& ctx, bool byType, Shadow& result) {
   RecordContext& rec = ctx.rec;
   auto* type = reinterpret_cast<PyTypeObject*>(call.callable);
@@ -563,7 +565,7 @@ Flow classCall(Call& call, CallContext& ctx, bool byType, Shadow& result) {
   return runVirtual(ctx, VirtualKind::kInstance, result);
 }
 
-// type.__call__(cls, ...), as the __call__ of a metaclass ends.
+// `type.__call__(cls, ...)`, which a metaclass's `__call__` calls in the end.
 std::optional<Flow> typeCall(Call& call, CallContext& ctx, Shadow& result) {
   static constinit pyapi::Lazy<PyObject*> methodSlot;
   PyObject* method = methodSlot.get([] { return specialMethod(&PyType_Type, "__call__"); });
@@ -581,7 +583,7 @@ std::optional<Flow> typeCall(Call& call, CallContext& ctx, Shadow& result) {
   return std::nullopt;
 }
 
-// A getter, where it lies on the value stack itself: the call of a polyfill.
+// A getter (operator.itemgetter and the like) that is on the value stack itself: calls a polyfill.
 std::optional<Flow> getterFlow(Call& call, CallContext& outer, Shadow& result) {
   const int popped = static_cast<int>(outer.popped);
   if (popped < 2 || call.positional != 1 || call.args.size() != 1) return std::nullopt;
@@ -608,7 +610,7 @@ std::optional<Flow> getterFlow(Call& call, CallContext& outer, Shadow& result) {
   return inlineCall(inner, ctx, result);
 }
 
-// An object of a class of C code's whose __call__ has a model.
+// For an object whose `__call__` is C code with a model.
 std::optional<Flow> objectCall(Call& call, const CallContext& outer, Shadow& result) {
   PyObject* method = specialMethod(Py_TYPE(call.callable), "__call__");
   CallModel model = method != nullptr && Py_TYPE(method) == &PyWrapperDescr_Type ? modelOf(method) : nullptr;
@@ -669,12 +671,11 @@ Flow dispatchKnown(Call& call, CallContext& outer, Shadow& result) {
   if (auto flow = typeCall(call, ctx, result)) return *flow;
   if (auto flow = objectCall(call, outer, result)) return *flow;
   if (auto flow = cachedCall(ctx, result)) return *flow;
-  if (PyWeakref_CheckRefExact(call.callable)) return knownModel(ctx, result);  // what it refers to, or None
+  if (PyWeakref_CheckRefExact(call.callable)) return knownModel(ctx, result);  // returns its target, or None
   return opaque(call, ctx, diag::Code::KTG0101, result);
 }
 
-// Runs the instruction as the call that it is. One result is pushed by the instruction; its shadow is
-// `result`.
+// Records the instruction as this call. The instruction pushes one result; its shadow is `result`.
 Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
   try {
     return dispatchKnown(call, outer, result);
@@ -692,7 +693,7 @@ Flow finish(RecordContext& rec, ShadowFrame& f, Flow flow, size_t popped, Shadow
   return flow;
 }
 
-// CALL, and CALL_KW with the names of the keywords on top.
+// CALL, and CALL_KW, which has the names of the keywords on top.
 Flow call(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const int above = in.op == op::CALL_KW ? 1 : 0;
   const int lower = static_cast<int>(in.arg) + above + 2;
@@ -715,7 +716,7 @@ Flow call(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) 
   return finish(rec, f, flow, ctx.popped, result);
 }
 
-// f(*args, **kwargs): a callable and a null, tuple-like, [dict]
+// `f(*args, **kwargs)`: a callable and a null, a tuple or another iterable, perhaps a dict.
 Flow callEx(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   bool withKw = (in.arg & 1) != 0;
   int at = withKw ? 2 : 1;
@@ -768,7 +769,7 @@ Flow callInstead(CallContext& ctx, PyObject* function, Shadow& result) {
   if (!acceptsArguments(function, ctx)) return opaqueModel(ctx, result);
   const int popped = static_cast<int>(ctx.popped);
   PyObject*& slot = ctx.act.peek(calleeDepth(ctx.act, popped));
-  if (slot != ctx.callable) return opaqueModel(ctx, result);  // bound, or a partial
+  if (slot != ctx.callable) return opaqueModel(ctx, result);  // a bound method, or a partial
   pyapi::Ref<> kept = pyapi::newRef(slot);
   Py_SETREF(slot, Py_NewRef(function));
   CallContext inner = ctx;

@@ -16,15 +16,15 @@ using pyapi::Ref;
 
 namespace {
 
-thread_local RecordContext* asked = nullptr;  // whose call is under way
+thread_local RecordContext* activeRecording = nullptr;  // of the comptime call under way
 
-// A number that is another one in each run.
+// A number that differs from run to run.
 bool varies(Shadow shadow, PyObject* object) {
   return shadow.isValue() &&
          (PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyBool_Check(object));
 }
 
-std::string whatIs(RecordContext& rec, Shadow shadow) {
+std::string describeShadow(RecordContext& rec, Shadow shadow) {
   switch (shadow.kind()) {
     case ShadowKind::kNull:
       return "unbound";
@@ -42,14 +42,14 @@ std::string whatIs(RecordContext& rec, Shadow shadow) {
 
 Ref<> pairOf(RecordContext& rec, Shadow shadow, PyObject* object) {
   return pyapi::steal(
-      Py_BuildValue("(Os)", object != nullptr ? object : Py_None, whatIs(rec, shadow).c_str()));
+      Py_BuildValue("(Os)", object != nullptr ? object : Py_None, describeShadow(rec, shadow).c_str()));
 }
 
 bool set(PyObject* dict, const char* name, const Ref<>& value) {
   return value && PyDict_SetItemString(dict, name, value.get()) == 0;
 }
 
-// The variables that have a value; what a cell holds is left to the code itself.
+// The variables that have a value. For a cell, the value is its content.
 Ref<> localsOf(RecordContext& rec, const ShadowFrame& frame) {
   Ref<> locals = pyapi::steal(PyDict_New());
   for (size_t i = 0; locals && i < frame.locals.size(); ++i) {
@@ -90,7 +90,7 @@ Ref<> describeFrame(RecordContext& rec, const ShadowFrame& frame) {
 Ref<> framesOf(RecordContext& rec) {
   Ref<> list = pyapi::steal(PyList_New(0));
   for (const ShadowFrame* frame = rec.frames.current(); list && frame != nullptr; frame = frame->caller) {
-    if (frame->act == nullptr || frame->act->frame == nullptr) continue;  // a generator that waits
+    if (frame->act == nullptr || frame->act->frame == nullptr) continue;  // a suspended generator
     Ref<> described = describeFrame(rec, *frame);
     if (!described || PyList_Append(list.get(), described.get()) < 0) return {};
   }
@@ -122,20 +122,20 @@ Flow comptimeCall(CallContext& ctx, Shadow& result) {
       return rec.breaks.raiseAssertion("kintsugi: comptime.assert_static() was given a number of the run");
   }
   Flow flow;
-  RecordContext* outer = std::exchange(asked, &rec);
+  RecordContext* outer = std::exchange(activeRecording, &rec);
   {
     const Paused paused(rec.pauses);
     flow = run(ctx);
   }
-  asked = outer;
+  activeRecording = outer;
   if (flow == Flow::kRaise && rec.live()) rec.abort(diag::Code::KTG0111, {"an exception of comptime code"});
   result = Shadow::constant();
   return flow;
 }
 
 PyObject* describeRecording() {
-  if (asked == nullptr) Py_RETURN_NONE;
-  RecordContext& rec = *asked;
+  if (activeRecording == nullptr) Py_RETURN_NONE;
+  RecordContext& rec = *activeRecording;
   Ref<> dict = pyapi::steal(PyDict_New());
   Ref<> guards = pyapi::steal(PyList_New(0));
   for (const guard::Guard& g : rec.document.guards.guards) {

@@ -145,7 +145,7 @@ Flow mapAdd(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in
   return flow;
 }
 
-// An iterator, or another object that gives one, of which the trace knows nothing: it is asked item by item.
+// True for an older iterable of which the trace knows nothing, so that each run asks it for items one by one.
 bool isUnknownIterable(Shadow shadow, PyObject* object) {
   if (!shadow.isSource() || !pyapi::isIterable(object) || torchapi::isTensor(object)) return false;
   return !PyList_Check(object) && !PyTuple_Check(object) && !PyDict_Check(object) &&
@@ -196,7 +196,7 @@ Flow setUpdate(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr&
   return flow;
 }
 
-// DICT_UPDATE, DICT_MERGE: the entries of another mapping are added to a dict made here.
+// DICT_UPDATE, DICT_MERGE: adds the entries of another mapping to a dict that the trace has made.
 Flow dictUpdate(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow dict = f.top(static_cast<int>(in.arg) + 1);
   PyObject* more = act.peek(1);
@@ -226,7 +226,7 @@ Flow finishSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Ins
   return flow;
 }
 
-// Of a list that is asked in each run. What is cut out of one of open length has an open length, too.
+// Subscripts a list that each run has to ask. A slice of a list of open length has an open length, too.
 Flow dirtySubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const bool slice = PySlice_Check(act.peek(1)) && hasVaryingLength(rec, act.peek(2));
   rec.guards.guardType(f.top(2), act.peek(2));
@@ -236,9 +236,9 @@ Flow dirtySubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Inst
   return flow;
 }
 
-// An index that is known only at run time, into an old sequence of what is alike: tensors (a ring of
-// buffers), or plain values of one type. Such a look-up is made again in every run; where each item is
-// another kind of object (modules, functions), what follows differs with the index, and it is pinned.
+// True for a run-time index into an older sequence whose items are all alike: tensors (a ring of buffers), or
+// plain values of one type. Each run makes such a look-up again. If the items are different kinds of objects
+// (modules, functions), what follows depends on the index, so it is pinned instead.
 bool isLookUpOfRun(ShadowFrame& f, PyObject* sequence, PyObject* index) {
   if (!f.top(1).isValue() || !f.top(2).isSource() || !PyLong_CheckExact(index)) return false;
   if (!PyList_CheckExact(sequence) && !PyTuple_CheckExact(sequence)) return false;
@@ -296,15 +296,15 @@ Flow sequenceSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const I
   return flow;
 }
 
-// Tensors are found by identity. A trace that named the tensor would hold it, and serve it alone: the look-up
-// is made again on every run.
+// A tensor as a key is found by its identity. If the trace named the tensor, it would keep it alive and work
+// for this tensor only. So each run makes the look-up again, by the polyfill that is returned here.
 const char* tensorLookUp(PyObject* dict) {
   if (pyapi::isDefaultDict(Py_TYPE(dict))) return "tensor_default_item";
   const bool simple = PyDict_CheckExact(dict) || specialMethod(Py_TYPE(dict), "__missing__") == nullptr;
   return simple ? "tensor_item" : nullptr;
 }
 
-// dict[tensor] = value, in a dict that is older than the trace.
+// `dict[tensor] = value`, in a dict that is older than the trace.
 bool storeUnderTensor(RecordContext& rec, ShadowFrame& f, Activation& act) {
   PyObject *key = act.peek(1), *dict = act.peek(2), *value = act.peek(3);
   if (f.top(2).isVirtual() || f.top(1).isVirtual() || !rec.objects.plainDict(dict)) return false;
@@ -317,7 +317,7 @@ bool storeUnderTensor(RecordContext& rec, ShadowFrame& f, Activation& act) {
   return rec.live();
 }
 
-// A dict that is asked in each run: for a text that varies, or because such a text was a key before.
+// True if each run has to ask the dict: the key is a string that varies, or such a string was stored before.
 bool isAskedEachRun(RecordContext& rec, Shadow shadow, PyObject* dict, Shadow key, PyObject* text) {
   if (!shadow.isSource() || !PyDict_CheckExact(dict)) return false;
   const Overlay* overlay = rec.objects.overlayOf(dict);
@@ -327,7 +327,7 @@ bool isAskedEachRun(RecordContext& rec, Shadow shadow, PyObject* dict, Shadow ke
   return asked;
 }
 
-// dict[text] = value, where the text varies: whatever the dict has is read again.
+// `dict[text] = value`, where the string varies. Any entry of the dict may have changed, so it is dirty.
 bool storeUnderText(RecordContext& rec, ShadowFrame& f, Activation& act) {
   PyObject *key = act.peek(1), *dict = act.peek(2), *value = act.peek(3);
   rec.guards.guardType(f.top(2), dict);
@@ -363,7 +363,7 @@ Flow dictSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
       return rec.live() ? rec.callees.callInPlace(f, act, in, polyfill("default_item"), 2)
                         : rec.execute(act, in);
     }
-    if (method != nullptr) {  // Python code, or a new entry
+    if (method != nullptr) {  // C code that may run Python code, or add an entry
       return operatorStep(rec, f, act, in, "getitem", 2, true, CallKind::kOpaque);
     }
     rec.heap.lacksKey(f.top(2), dict, key);
@@ -372,13 +372,14 @@ Flow dictSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   return finishSubscr(rec, f, act, in, rec.objects.dictEntry(f.top(2), dict, key, value));
 }
 
-// collections.abc.Callable, whose Callable[[int], str] is Python code of the standard library.
+// collections.abc.Callable. Subscripting it (`Callable[[int], str]`) runs Python code of the standard
+// library.
 bool isCallableType(PyObject* type) {
   PyObject* abc = pyapi::loadedNamespace("_collections_abc");
   return abc != nullptr && type == PyDict_GetItemString(abc, "Callable");
 }
 
-// Tensors, or tensors and ints.
+// True for a tensor, and for a sequence of tensors, or of tensors and ints.
 bool areIndices(PyObject* index) {
   if (torchapi::isTensor(index)) return true;
   if (!PyTuple_CheckExact(index) && !PyList_CheckExact(index)) return false;
@@ -389,8 +390,8 @@ bool areIndices(PyObject* index) {
          });
 }
 
-// Does torch, below one of these frames, take a tensor that is an index as it is? Elsewhere it is asked for
-// its value.
+// True if torch, in one of these frames, takes an index tensor as it is. Elsewhere the index tensor is asked
+// for its value.
 bool indexesByTensors(const ShadowFrame* frame, PyObject* index) {
   if (!areIndices(index)) return false;
   for (; frame != nullptr; frame = frame->caller) {
@@ -418,7 +419,7 @@ Flow binarySubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Ins
     Py_ssize_t at = PyLong_AsSsize_t(act.peek(1));
     PyErr_Clear();
     if (at < 0) at += n;
-    const bool there = at >= 0 && at < n;  // else it raises
+    const bool there = at >= 0 && at < n;  // else the run raises IndexError
     return finishSubscr(rec, f, act, in, there ? parts[static_cast<size_t>(at)] : Shadow::constant());
   }
   if (shadow.isConst() && rec.guards.isFrozen(container) && rec.guards.tryPinDeep(f.top(1), act.peek(1))) {
@@ -435,7 +436,7 @@ Flow binarySubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Ins
   }
   if (PyType_Check(container) && rec.guards.tryPinDeep(f.top(1), act.peek(1)) &&
       rec.guards.pin(f.top(2), container)) {
-    std::optional<Paused> paused;  // list[int] and the like
+    std::optional<Paused> paused;  // for `list[int]` and the like
     if (isCallableType(container)) paused.emplace(rec.pauses);
     Flow flow = rec.execute(act, in);
     if (flow != Flow::kNext || !rec.live()) return flow;
@@ -447,7 +448,7 @@ Flow binarySubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Ins
   return operatorStep(rec, f, act, in, "getitem", 2, true);
 }
 
-// x[a:b] is two instructions in one: the slice is made, and then it is an index.
+// `x[a:b]` is two instructions in one: the slice is made, and then it is used as an index.
 template <uint8_t kSecond>
 Flow bySlice(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const SecondHalf half(rec, f, act);
@@ -463,12 +464,12 @@ Flow bySlice(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& i
   return half.run(second);
 }
 
-// An object that is no dict or list (an array of numpy, a bytearray): a call of its own.
+// The container is no dict or list (an array of numpy, a bytearray): records a call of operator.setitem.
 Flow storeByStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* args[] = {act.peek(2), act.peek(1), act.peek(3)};
   Shadow shadows[] = {f.top(2), f.top(1), f.top(3)};
   if (shadows[2].isVirtual() && !rec.snapshots.escape(shadows[2], args[2]))
-    return rec.execute(act, in);  // it may be kept
+    return rec.execute(act, in);  // the step may keep the value
   pyapi::Ref<> operators = pyapi::steal(pyapi::importModule("_operator"));
   pyapi::Ref<> callable = pyapi::steal(PyObject_GetAttrString(operators.get(), "setitem"));
   CallContext ctx(rec, f, act, in);
@@ -482,7 +483,7 @@ Flow storeByStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Inst
   return flow;
 }
 
-// STORE_SUBSCR: value, container, key.
+// STORE_SUBSCR. Stack: value, container, key.
 Flow storeSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *key = act.peek(1), *container = act.peek(2), *value = act.peek(3);
   Shadow shadow = f.top(2);

@@ -1,8 +1,8 @@
 // Record handlers: raising, catching and `with`.
 //
-// An exception that is raised and caught inside the trace is ordinary control flow: what decided that it was
-// raised has been guarded. One whose cause is not guarded (an operation on data, an opaque step) ends the
-// recording when it is caught.
+// An exception that is raised and caught inside the trace is ordinary control flow: guards cover what decided
+// that it was raised. If no guard covers that (an operation on data, an opaque step), the recording ends when
+// it is caught.
 #include "capture/exceptions.h"
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
@@ -20,7 +20,7 @@ namespace kintsugi::capture {
 
 namespace {
 
-// Which class or instance is raised, and from which one, decides what the handlers do.
+// Guards the class or instance that is raised, because handlers choose by it.
 bool pinRaised(RecordContext& rec, Shadow& shadow, PyObject* object) {
   if (!shadow.isSource()) return true;
   if (PyExceptionClass_Check(object)) return rec.guards.pin(shadow, object);
@@ -41,11 +41,11 @@ Flow raise(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in)
     if (!pinRaised(rec, f.top(at), act.peek(at))) return rec.execute(act, in);
   }
   if (in.arg > 0) noteRaised(rec, act.peek(static_cast<int>(in.arg)), false);
-  const Paused paused(rec.pauses);  // raise Class makes the instance in C
+  const Paused paused(rec.pauses);  // `raise Class` makes the instance in C
   return rec.execute(act, in);
 }
 
-// The exception that is on top, below it what was handled before.
+// The exception is on top; below it is what was handled before.
 Flow pushExcInfo(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Flow flow = rec.execute(act, in);
   Shadow exception = f.pop();
@@ -79,13 +79,14 @@ bool isGroup(PyObject* exception) {
   return PyObject_TypeCheck(exception, reinterpret_cast<PyTypeObject*>(PyExc_BaseExceptionGroup)) != 0;
 }
 
-// The exceptions that a group was made of.
+// The exceptions that the group was made from.
 PyObject* membersOf(PyObject* group) {
   PyObject* args = pyapi::partsOf(group).args;
   return PyTuple_GET_SIZE(args) == 2 ? PyTuple_GET_ITEM(args, 1) : nullptr;
 }
 
-// Made in the trace, all of it, and divided by C code alone?
+// True if the trace has made the exception and, for a group, all of its members, so that C code alone splits
+// it.
 bool isKnownGroup(RecordContext& rec, PyObject* exception) {
   if (exception == Py_None) return true;
   auto known = rec.objects.knownObject(exception);
@@ -105,7 +106,7 @@ bool isKnownGroup(RecordContext& rec, PyObject* exception) {
   return true;
 }
 
-// A part of such a group: an exception that is known, or a new group of some.
+// The shadow of a part of such a group: a known exception, or a new group of some of them.
 std::optional<Shadow> describeGroup(RecordContext& rec, PyObject* exception) {
   if (exception == Py_None) return Shadow::constant();
   if (auto known = rec.objects.knownObject(exception)) return known;
@@ -132,7 +133,7 @@ Flow endGroup(RecordContext& rec, Activation& act, const Instr& in, bool before)
   return before ? rec.execute(act, in) : Flow::kNext;
 }
 
-// except* Type: [exception, type] becomes [rest, match], or [exception, None].
+// `except* Type`: [exception, type] becomes [rest, match], or [exception, None].
 Flow checkEgMatch(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (!rec.guards.pinDeep(f.top(1), act.peek(1))) return rec.execute(act, in);
   if (!isKnownGroup(rec, act.peek(2))) return endGroup(rec, act, in, true);
@@ -159,7 +160,7 @@ Flow checkEgMatch(RecordContext& rec, ShadowFrame& f, Activation& act, const Ins
   return flow;
 }
 
-// What the clauses have left over or raised becomes what is raised in the end, or None.
+// Combines what the `except*` clauses have raised or left over into the exception to raise, or None.
 Flow prepReraiseStar(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* raised = act.peek(1);
   bool known = isKnownGroup(rec, act.peek(2)) && PyList_CheckExact(raised);
@@ -185,7 +186,8 @@ Flow reraise(RecordContext& rec, ShadowFrame&, Activation& act, const Instr& in)
   return rec.execute(act, in);
 }
 
-// What was thrown into a generator that delegates goes on in it, unless the other one has ended by it.
+// `yield from`: an exception was thrown into the inner generator. It goes on in the outer one, unless it has
+// ended the inner one (StopIteration).
 Flow cleanupThrow(RecordContext& rec, ShadowFrame&, Activation& act, const Instr& in) {
   if (PyErr_GivenExceptionMatches(act.peek(1), PyExc_StopIteration) != 0) {
     rec.abort(diag::Code::KTG0106, {opcodeName(in.op)});
@@ -200,7 +202,7 @@ bool isMethodOfC(PyObject* method) {
          PyType_HasFeature(Py_TYPE(method), Py_TPFLAGS_METHOD_DESCRIPTOR);
 }
 
-// `with` a lock, a file: __enter__ is a step like any other call.
+// `with` a lock or a file: `__enter__` is a step like any other call.
 Flow enterByStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* enter,
                  PyObject* leave) {
   pyapi::Ref<> manager = pyapi::newRef(act.peek(1));
@@ -239,7 +241,8 @@ Flow beforeWith(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   rec.guards.guardType(shadow, manager.get());
   rec.guards.guardTypeVersion(type);
   PendingFrame pending = rec.callees.methodFrame(enter, shadow, manager.get());
-  // The bound method does not exist yet for the snapshot, but it is a method of the manager all the same.
+  // CPython has not bound `__exit__` yet, but a snapshot names the bound method. So one is made here for its
+  // shadow.
   pyapi::Ref<> stand = pyapi::steal(PyMethod_New(leave, manager.get()));
   Shadow exitMethod = boundMethod(rec, stand.get(), leave, Shadow::constant(), manager.get(), shadow);
   pending.site = rec.snapshots.callSite(in, 1, {exitMethod});
@@ -254,7 +257,7 @@ Flow beforeWith(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   return flow;
 }
 
-// LOAD_SPECIAL: a bound method takes the place of the object, with a null above it.
+// LOAD_SPECIAL replaces the object by its bound method, with a null above it.
 Flow loadSpecial(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   constexpr const char* kNames[] = {"__enter__", "__exit__", "__aenter__", "__aexit__"};
   const pyapi::Ref<> object = pyapi::newRef(act.peek(1));
@@ -279,7 +282,7 @@ Flow loadSpecial(RecordContext& rec, ShadowFrame& f, Activation& act, const Inst
   return flow;
 }
 
-// __exit__(type, value, traceback) while an exception is under way.
+// Calls `__exit__(type, value, traceback)` while an exception is being handled.
 Flow withExceptStart(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow method = f.top(in.arg != 0 ? 5 : 4);
   if (!method.isVirtual() || rec.objects.virtualOf(method).kind != VirtualKind::kMethod) {

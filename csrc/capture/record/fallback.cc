@@ -28,7 +28,7 @@ PyObject* operatorFunction(const char* name) {
   static constinit pyapi::Lazy<PyObject*> moduleSlot;
   PyObject* module = moduleSlot.get([] { return pyapi::importModule("_operator"); });
   PyObject* function = PyObject_GetAttrString(module, name);
-  return function;  // kept for good: there are a few dozen of them
+  return function;  // never freed: there are a few dozen of them
 }
 
 }  // namespace
@@ -37,8 +37,8 @@ Flow operatorStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Ins
                   int popped, bool pushes, std::optional<CallKind> given) {
   std::vector<PyObject*> args;
   std::vector<Shadow> shadows;
-  // What is subscripted decides whose operation it is: a list asks a tensor for its number, and what it gives
-  // back then is none of torch's results, even where it equals that number.
+  // For a subscript, only the container decides whether the operation is torch's. A list that is indexed by a
+  // tensor asks the tensor for its number, and the item that it returns is no result of torch's.
   const bool subscript = std::string_view(function) == "getitem";
   bool tensors = false;
   for (int i = popped; i >= 1; --i) {
@@ -96,7 +96,7 @@ Flow methodStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   if (!pushes) return flow;
   Shadow result = rec.callees.frameResult(act.peek(1));
   if (!rebuildable && !result.isConst()) {
-    // CPython has turned the result into a bool, which we only know for constants.
+    // CPython has converted the result to a bool. Its shadow is known only if the result is a constant.
     rec.abort(diag::Code::KTG0102, {"a special method whose result is converted"});
   }
   f.push(rebuildable ? result : Shadow::constant());
@@ -145,7 +145,7 @@ Flow displayStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Inst
 Flow fallbackContains(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* args[] = {act.peek(1), act.peek(2)};
   Shadow shadows[] = {f.top(1), f.top(2)};
-  // The step has the result of the instruction, not its opposite.
+  // The step returns the instruction's own result, which for `not in` is not that of operator.contains.
   pyapi::Ref<> callable =
       in.arg == 1 ? pyapi::newRef(polyfill("lacks")) : pyapi::steal(operatorFunction("contains"));
   CallContext ctx(rec, f, act, in);

@@ -1,7 +1,7 @@
-// What several record handlers do alike: pin and run, a torch operation by operator, a special method as a
-// frame, a step.
+// Ways to record an instruction that several handlers share: pin the operands and run; a torch operation by
+// operator; a special method as a frame; a step.
 //
-// All of these execute the instruction, pop `popped` shadows and push one (unless said otherwise).
+// All of these execute the instruction, pop `popped` shadows and push one, if nothing else is said.
 #pragma once
 
 #include <initializer_list>
@@ -11,24 +11,26 @@
 
 namespace kintsugi::capture {
 
-// All operands become constants; so is the result.
+// Pins all operands; the result is a constant.
 Flow pinAndRun(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, int popped);
-// As a call of operator.<function>: recorded operations where a tensor is among the operands, else a step.
+// Records a call of operator.<function>: logged operations if a tensor is among the operands, else a step.
 Flow operatorStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* function,
                   int popped, bool pushes,
-                  std::optional<CallKind> kind = std::nullopt);  // of a step; else by the operands
-// Enters the Python special method `method` with the stack entries `order` (from the top) as arguments.
-// `rebuildable`: its result is pushed as it is.
+                  // Of a step; by default it follows from the operands.
+                  std::optional<CallKind> kind = std::nullopt);
+// Enters the Python special method `method`; its arguments are the stack entries `order`, counted from the
+// top. `rebuildable`: the result is pushed unchanged, so frames can be rebuilt inside the method.
 Flow methodStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* method,
                 std::initializer_list<int> order, bool rebuildable, bool pushes = true);
-// list += iterable
+// `list += iterable`.
 Flow extendInPlace(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in);
-// tensor[key] = value; args and shadows: tensor, key, value
+// `tensor[key] = value`. `args` and `shadows` are those of tensor, key and value.
 Flow tensorStore(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject** args,
                  Shadow* shadows);
-// Are str() and repr() of an exception that was made here the same in every run? Pins its arguments.
+// True if str() and repr() of an exception that the trace has made are the same in every run. Pins its
+// arguments.
 bool pinText(RecordContext& rec, Shadow shadow, PyObject* object);
-// {...}, whose keys have a hash that only running code tells: a step, as the call of a polyfill that makes
+// A display such as `{a: b}` whose keys run code to be hashed: records a step that calls a polyfill to make
 // the same.
 Flow displayStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* polyfill,
                  int popped);

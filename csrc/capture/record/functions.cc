@@ -9,11 +9,12 @@ namespace kintsugi::capture {
 
 namespace {
 
-// The annotations of a function made here, names and `values` in turns: a dict of this trace.
+// Annotations of a function that the trace has made, as a virtual dict. `values` has names and values in
+// turn.
 void addAnnotations(RecordContext& rec, Shadow function, PyObject* object,
                     const std::vector<Shadow>& values) {
   static PyObject* name = PyUnicode_InternFromString("__annotations__");
-  PyObject* dict = PyFunction_GetAnnotations(object);  // makes it of the tuple
+  PyObject* dict = PyFunction_GetAnnotations(object);  // makes the dict from the tuple
   if (dict == nullptr || !PyDict_CheckExact(dict)) return PyErr_Clear();
   Shadow annotations = rec.objects.newVirtual(VirtualKind::kDict, dict);
   PyObject *key, *value;
@@ -24,7 +25,7 @@ void addAnnotations(RecordContext& rec, Shadow function, PyObject* object,
   rec.objects.setEntry(rec.objects.virtualOf(function), name, annotations);
 }
 
-// MAKE_FUNCTION: defaults, kwdefaults, annotations and closure below the code.
+// MAKE_FUNCTION. Stack: defaults, kwdefaults, annotations and closure (each if given), then the code.
 Flow makeFunction(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   int at = 2;
   std::vector<Shadow> parts(2, Shadow::constant());
@@ -64,8 +65,8 @@ Flow makeFunction(RecordContext& rec, ShadowFrame& f, Activation& act, const Ins
   return flow;
 }
 
-// SET_FUNCTION_ATTRIBUTE: a value and the function that was just made, which gets it. The argument is the bit
-// that MAKE_FUNCTION had for it.
+// SET_FUNCTION_ATTRIBUTE. Stack: a value, and the function that was just made and gets it. The argument is
+// the bit that MAKE_FUNCTION uses for the same part.
 Flow setFunctionAttribute(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const Shadow function = f.top(1), value = f.top(2);
   if (!function.isVirtual() || rec.objects.virtualOf(function).kind != VirtualKind::kFunction) {
@@ -83,14 +84,14 @@ Flow setFunctionAttribute(RecordContext& rec, ShadowFrame& f, Activation& act, c
     case 8:
       if (elements) v.parts.insert(v.parts.end(), elements->begin(), elements->end());
       break;
-    case 16:  // what makes the annotations (PEP 649), which may be asked for at any time
+    case 16:  // the function that makes the annotations (PEP 649) may be called at any time
       v.exposed = true;
       break;
     case 4:
       if (elements) addAnnotations(rec, function, act.peek(1), *elements);
       rec.objects.virtualOf(function).exposed = !elements;
       break;
-    default:  // 2: of keywords, 1
+    default:  // 2: kwdefaults, 1: defaults
       v.parts[in.arg - 1] = value;
       v.partObjects[in.arg - 1] = std::move(object);
   }

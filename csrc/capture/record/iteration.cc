@@ -15,13 +15,13 @@ namespace {
 
 bool iteratesItself(PyObject* object) { return pyapi::isOwnIterator(object) || PyGen_CheckExact(object); }
 
-// Pins how many items there will be; the container's shadow stays what it is. False: the recording has ended.
+// Pins the number of items; the container keeps its shadow. False: the recording has ended.
 bool pinIterable(RecordContext& rec, Shadow& shadow, PyObject* object) {
   if (PyTuple_Check(object) || PyList_Check(object)) return rec.guards.pinLength(shadow, object);
   return rec.objects.iterated(shadow, object).has_value() || !rec.live();
 }
 
-// What the trace knows nothing of is iterated over by a generator of ours, which asks for an item at a time.
+// Iterates over an unknown object by a polyfill, a generator function that asks for one item at a time.
 Flow iterateBy(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* name) {
   PyObject* function = polyfill(name);
   if (function == nullptr || !rec.live()) {
@@ -37,10 +37,10 @@ Flow iterateBy(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr&
   }
   if (rec.live()) f.top() = rec.callees.frameResult(made.get());
   pyapi::Ref<> iterable = pyapi::steal(std::exchange(act.peek(1), made.release()));
-  return rec.execute(act, in);  // iter() of a generator is itself
+  return rec.execute(act, in);  // iter() of a generator is the generator itself
 }
 
-// An iterator that is not the trace's own, or not any more.
+// True for an iterator that is older than the trace, or that has escaped.
 bool isUnknownIterator(RecordContext& rec, Shadow shadow) {
   if (!shadow.isVirtual()) return true;
   const Virtual& v = rec.objects.virtualOf(shadow);
@@ -51,14 +51,14 @@ bool hasPythonItems(PyObject* object) {
   return !pyapi::isIterable(object) && pythonMethod(object, "__getitem__") != nullptr;
 }
 
-// `delegates`: for `yield from`, which hands on what is sent and thrown, and closes.
+// `delegates`: the iterator is for `yield from`, which passes on what is sent and thrown, and closes it.
 Flow iteratorOf(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, bool delegates) {
   pyapi::Ref<> object = pyapi::newRef(act.peek(1));
   Shadow shadow = f.top();
   if (torchapi::isTensor(object.get())) {
     f.top() = shadow = rec.guards.tensorShadow(object.get(), shadow);
   }
-  rec.guards.guardType(shadow, object.get());  // how it is iterated over
+  rec.guards.guardType(shadow, object.get());  // decides how to iterate
   PyObject* method = pythonMethod(object.get(), "__iter__");
   if (method != nullptr) return methodStep(rec, f, act, in, method, {1}, true);
   if (hasPythonItems(object.get())) {
@@ -74,8 +74,8 @@ Flow iteratorOf(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
     return iterateBy(rec, f, act, in, delegates ? "delegate" : "iterate");
   }
   if (!pyapi::isIterable(object.get()) && !PySequence_Check(object.get()))
-    return rec.execute(act, in);  // it raises
-  // The comprehension that it is for runs as a step, for as many items as there are.
+    return rec.execute(act, in);  // the run raises TypeError
+  // The iterator of a comprehension over an iterable of open length. The whole comprehension will be a step.
   const bool open = act.stackDepth() > 1 && act.peek(2) != nullptr && isComprehension(act.peek(2)) &&
                     callAfter(*act.code, in).op == op::CALL && isOpenIterable(rec, shadow, object.get());
   if (!open && (shadow.isValue() || !pinIterable(rec, shadow, object.get())))
@@ -121,7 +121,7 @@ Flow forIter(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& i
   return flow;
 }
 
-// A zip() or enumerate() of the trace: its items come to be one by one.
+// True for a zip() or enumerate() of the trace, which makes its items one by one.
 bool makesTuples(RecordContext& rec, Shadow shadow) {
   if (!shadow.isVirtual()) return false;
   const VirtualKind kind = rec.objects.virtualOf(shadow).kind;
@@ -181,7 +181,8 @@ Flow unpackEx(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& 
   f.drop(1);
   size_t middle = parts->size() - before - after;
   PyObject* rest = act.peek(static_cast<int>(before) + 1);
-  for (size_t i = 0; i < parts->size(); ++i) {  // the stack holds them in turn, the list in the middle
+  // The stack has the items in turn, with the list in the middle.
+  for (size_t i = 0; i < parts->size(); ++i) {
     bool inList = i >= before && i < before + middle;
     size_t behind = i < before ? 1 + i : 2 + i - middle;
     PyObject* item = inList ? PyList_GET_ITEM(rest, static_cast<Py_ssize_t>(i - before))
@@ -207,7 +208,7 @@ Flow getYieldFromIter(RecordContext& rec, ShadowFrame& f, Activation& act, const
   return iteratorOf(rec, f, act, in, true);
 }
 
-// yield from: the inner iterator is asked for its next item.
+// `yield from`: asks the inner iterator for its next item.
 Flow send(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow iterator = f.top(2);
   bool generator = iterator.isVirtual() && rec.objects.virtualOf(iterator).kind == VirtualKind::kGenerator;
@@ -237,7 +238,8 @@ Flow endSend(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& i
   return rec.execute(act, in);
 }
 
-// The end of a generator by an exception: only a StopIteration becomes another one.
+// An exception leaves a generator. Only StopIteration (and StopAsyncIteration) is replaced by another
+// exception.
 Flow stopIterationError(RecordContext& rec, ShadowFrame&, Activation& act, const Instr& in) {
   const bool replaced = PyErr_GivenExceptionMatches(act.peek(1), PyExc_StopIteration) != 0 ||
                         PyErr_GivenExceptionMatches(act.peek(1), PyExc_StopAsyncIteration) != 0;

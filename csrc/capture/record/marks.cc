@@ -9,7 +9,7 @@ namespace kintsugi::capture {
 
 namespace {
 
-// What a user may have said of a function, in its dict. The names are interned: every call asks for all of
+// Names of marks in a function's dict. They are interned because every call of a function asks for all of
 // them.
 struct Marks {
   PyObject* disable = PyUnicode_InternFromString("_kintsugi_disable");
@@ -38,7 +38,7 @@ bool isMarkedConstant(PyObject* function) {
   return hasMark(function, marks().constant) || hasMark(function, marks().torchConstant);
 }
 
-// Torch forbids some of its own, for its compiler's sake.
+// torch forbids some of its own functions to its own compiler. This does not concern us.
 bool isForbidden(PyObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
   return hasMark(function, marks().forbidden) && !pyapi::isTorchCode(code, PyFunction_GET_GLOBALS(function));
@@ -48,7 +48,7 @@ bool isMarkedAllowed(PyObject* function) { return hasMark(function, marks().allo
 
 namespace {
 
-// The code of the function that torch keeps its own compiler out of, inside all wrappers; borrowed, or null.
+// The code of the function that torch hides from its own compiler, inside all wrappers; borrowed, or null.
 PyCodeObject* hiddenCode(PyObject* wrapper) {
   PyObject* dict = pyapi::attributesOf(pyapi::asFunction(wrapper));
   PyObject* hidden = dict != nullptr ? PyDict_GetItemString(dict, "_torchdynamo_orig_callable") : nullptr;
@@ -61,7 +61,7 @@ PyCodeObject* hiddenCode(PyObject* wrapper) {
   return nullptr;
 }
 
-// A wrapper of torch's that only calls a function of torch's own, for its compiler's sake.
+// True for a wrapper that torch needs only for its own compiler: it just calls a function of torch.
 bool isLookedThrough(PyObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
   if (!pyapi::isTorchCode(code, PyFunction_GET_GLOBALS(function))) return false;
@@ -81,7 +81,7 @@ bool isDisabled(PyObject* function) {
          (hasMark(function, marks().torchDisable) && !isLookedThrough(function)) || movesParameters(function);
 }
 
-// Why the user switched recording off for a function; empty where no reason was given.
+// The reason that was given for disabling the function, for messages.
 std::string disableReason(PyObject* function) {
   PyObject* dict = PyFunction_Check(function) ? pyapi::attributesOf(pyapi::asFunction(function)) : nullptr;
   PyObject* reason = dict != nullptr ? PyDict_GetItemString(dict, "_kintsugi_disable_reason") : nullptr;
@@ -91,8 +91,8 @@ std::string disableReason(PyObject* function) {
   return reason != nullptr && PyUnicode_Check(reason) ? PyUnicode_AsUTF8(reason) : "no reason given";
 }
 
-// What torch.optim hides from torch's own compiler (zero_grad(), state_dict()): it keeps books, and computes
-// nothing that a graph would lack. It is a step, but none that anybody has asked for.
+// True for functions that torch.optim hides from torch's own compiler (zero_grad(), state_dict()): they only
+// do bookkeeping. Such a call is a step, but no break that is reported, since nobody has asked for it.
 bool isBookkeeping(PyObject* function) {
   const PyCodeObject* hidden = hiddenCode(function);
   return hidden != nullptr && pyapi::isKnownCode(hidden, pyapi::CodeFamily::kOptimizers);

@@ -1,4 +1,4 @@
-// What users, and torch, have said of a function: marks in its dict.
+// Marks that users, and torch, have set in a function's dict.
 //
 // Nothing is guarded here. Python functions only; GIL held, no Python code runs.
 #pragma once
@@ -9,13 +9,13 @@
 
 namespace kintsugi::capture {
 
-bool isDisabled(PyObject* function);  // not to be recorded
-// Why recording was switched off for it.
+bool isDisabled(PyObject* function);  // not recorded: a step
+// The reason that was given for disabling the function.
 std::string disableReason(PyObject* function);
-// Switched off by torch for functions of its own that keep books.
+// True if torch hides the function from its own compiler because it only does bookkeeping.
 bool isBookkeeping(PyObject* function);
 bool isMarkedConstant(PyObject* function);  // its result is the same for the same arguments
-bool isForbidden(PyObject* function);       // the program is not to call it in compiled code
-bool isMarkedAllowed(PyObject* function);   // one instruction: it changes nothing
+bool isForbidden(PyObject* function);       // an error if the program calls it in compiled code
+bool isMarkedAllowed(PyObject* function);   // a single step, which changes nothing
 
 }  // namespace kintsugi::capture

@@ -11,7 +11,7 @@ namespace kintsugi::capture {
 
 namespace {
 
-// Is it a mapping, a sequence: a question about the type.
+// Whether the subject is a mapping or a sequence depends on its type alone.
 Flow matchKind(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   rec.guards.guardType(f.top(), act.peek(1));
   Flow flow = rec.execute(act, in);
@@ -53,8 +53,8 @@ Flow matchKeys(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr&
   return flow;
 }
 
-// case Class(a, b=c): subject, class, names. The attributes are read by plan; anything but plain reads ends
-// the recording.
+// `case Class(a, b=c)`. Stack: subject, class, names. Attributes are read as plans say; anything but plain
+// reads ends the recording.
 Flow matchClass(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *names = act.peek(1), *cls = act.peek(2), *subject = act.peek(3);
   Shadow shadow = f.top(3);
@@ -67,7 +67,7 @@ Flow matchClass(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   pyapi::Ref<> arguments =
       pyapi::steal(count > 0 && matches ? PyObject_GetAttrString(cls, "__match_args__") : nullptr);
   PyErr_Clear();
-  bool itself = count == 1 && matches && !arguments;  // int(x), str(x) and the like: the subject
+  bool itself = count == 1 && matches && !arguments;  // for `int(x)`, `str(x)` and the like: the subject
   Py_ssize_t total = matches ? count + PyTuple_GET_SIZE(names) : 0;
   if (itself) values.push_back(shadow);
   for (Py_ssize_t i = itself ? 1 : 0; i < total; ++i) {

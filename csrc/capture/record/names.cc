@@ -8,7 +8,7 @@ namespace kintsugi::capture {
 
 namespace {
 
-// The dict that holds the frame's names. Null: it is none of the trace, and the recording has ended.
+// The dict with the frame's names. Null: the trace has not made it, and the recording has ended.
 PyObject* namespaceOf(RecordContext& rec, Activation& act, Shadow& shadow) {
   PyObject* names = pyapi::localsDictOf(act.frame);
   auto known = names != nullptr && PyDict_CheckExact(names) ? rec.objects.knownObject(names) : std::nullopt;
@@ -39,7 +39,7 @@ Flow loadName(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& 
   return flow;
 }
 
-// The class's namespace comes before the function around it.
+// The class's namespace is asked before the function around it.
 Flow loadClassDeref(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow space;
   PyObject* names = namespaceOf(rec, act, space);
@@ -51,14 +51,14 @@ Flow loadClassDeref(RecordContext& rec, ShadowFrame& f, Activation& act, const I
   return flow;
 }
 
-// The namespace itself, for the instruction that follows.
+// Pushes the namespace itself.
 Flow loadLocals(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow space;
   if (namespaceOf(rec, act, space) != nullptr) f.push(space);
   return rec.execute(act, in);
 }
 
-// The same with the namespace on the stack, which is the frame's.
+// Like LOAD_CLASSDEREF, with the frame's namespace on the stack.
 Flow loadFromDictOrDeref(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow space;
   PyObject* names = namespaceOf(rec, act, space);

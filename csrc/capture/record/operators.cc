@@ -24,10 +24,10 @@ namespace kintsugi::capture {
 namespace {
 
 struct OperatorRow {
-  const char* function;  // in `operator`
+  const char* function;  // its name in `operator`
   const char* method;    // the special method of the left operand
 };
-// By the oparg of BINARY_OP, as in opcode.h; the in-place ones follow.
+// Indexed by BINARY_OP's argument, as in opcode.h; the in-place operators come last.
 constexpr OperatorRow kOperators[] = {
     {"add", "__add__"},           {"and_", "__and__"},
     {"floordiv", "__floordiv__"}, {"lshift", "__lshift__"},
@@ -48,11 +48,11 @@ constexpr OperatorRow kComparisons[] = {{"lt", "__lt__"}, {"le", "__le__"}, {"eq
 
 bool isSequence(PyObject* o) { return PyTuple_Check(o) || PyList_CheckExact(o); }
 
-// Tuples and sizes: joined and compared by C code of theirs that does what that of tuples does.
+// Tuples and torch.Size: C code of torch.Size joins and compares them as tuples do.
 bool isTorchSize(PyObject* o) { return pyapi::isA(o, pyapi::Known::kTorchSize); }
 bool isTupleLike(PyObject* o) { return PyTuple_CheckExact(o) || isTorchSize(o); }
 
-// tuple + tuple, list + list, list * n: the parts keep their shadows.
+// `tuple + tuple`, `list + list`, `list * n`: the items keep their shadows.
 std::optional<std::vector<Shadow>> concatenated(RecordContext& rec, int nb, Shadow a, PyObject* x, Shadow b,
                                                 PyObject* y) {
   bool add = nb == op::NB_ADD || (nb == op::NB_INPLACE_ADD && PyTuple_Check(x));
@@ -79,8 +79,8 @@ std::optional<std::vector<Shadow>> concatenated(RecordContext& rec, int nb, Shad
   return std::nullopt;
 }
 
-// torch.Size turns what it is made of into ints: a truth among the parts is another object then, and has to
-// be known.
+// Joining torch.Size objects converts the items to ints. An item that is not an int, such as a bool, becomes
+// another object, so it is pinned.
 bool pinConverted(RecordContext& rec, PyObject* x, PyObject* y, std::vector<Shadow>& parts) {
   if (!PyTuple_Check(x) || !PyTuple_Check(y)) return true;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -109,18 +109,18 @@ bool pinnable(RecordContext& rec, Shadow s, PyObject* o) {
   return isPlainDeep(o) && !rec.guards.comesFromStep(s);
 }
 
-// What annotations are made of: int, list[int], Callable[[int], str], None, and unions of these.
+// Types as in annotations: int, list[int], Callable[[int], str], None, and unions of these.
 bool isTypeForm(PyObject* object) {
   return PyType_Check(object) || object == Py_None || PyObject_TypeCheck(object, &Py_GenericAliasType) ||
          pyapi::isA(object, pyapi::Known::kUnionType);
 }
 
-// Sets whose elements are known.
+// For sets whose elements are known.
 Flow setOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(2);
-  auto known = rec.objects.knownObject(act.peek(1));  // changed in place
+  auto known = rec.objects.knownObject(act.peek(1));  // it was changed in place
   f.push(known ? *known : rec.objects.newVirtual(VirtualKind::kSet, act.peek(1)));
   if (known) rec.objects.touched();
   return flow;
@@ -133,8 +133,8 @@ bool isSetOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& i
          pinSet(rec, f.top(1), act.peek(1));
 }
 
-// Numbers of numpy that are known, among them known ones of Python's: what arithmetic makes of them is known,
-// too.
+// True if all operands are constant numbers, and at least one of them is numpy's. The result is then a
+// constant, too.
 bool areConstants(ShadowFrame& f, Activation& act, int count) {
   bool numpy = false;
   for (int i = 1; i <= count; ++i) {
@@ -144,7 +144,8 @@ bool areConstants(ShadowFrame& f, Activation& act, int count) {
   return numpy;
 }
 
-// What has no instruction of its own and gives another plain object: the numbers in it need not be pinned.
+// True if the operator has no instruction of its own but its result is plain, so that numbers need not be
+// pinned.
 bool computesPlain(PyObject* x, PyObject* y) {
   const auto isNumber = [](PyObject* o) { return PyLong_Check(o) || PyFloat_Check(o); };
   const bool text = PyUnicode_CheckExact(x) || PyUnicode_CheckExact(y);
@@ -192,7 +193,7 @@ Flow binaryOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& 
       (isNumberValue(rec, a) || isNumberValue(rec, b) || (pinnable(rec, a, x) && pinnable(rec, b, y)))) {
     return pinAndRun(rec, f, act, in, 2);
   }
-  if (PyUnicode_CheckExact(x) && computesPlain(x, y) && variesAsNumber(rec, b, y)) {  // text % (numbers)
+  if (PyUnicode_CheckExact(x) && computesPlain(x, y) && variesAsNumber(rec, b, y)) {  // `text % (numbers)`
     return operatorStep(rec, f, act, in, row.function, 2, true, CallKind::kPure);
   }
   if (PyUnicode_CheckExact(x) && pinnable(rec, a, x) && PyTuple_CheckExact(y) && canFold(rec, b, y, true) &&
@@ -222,7 +223,7 @@ Flow unary(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in)
   const std::string special = std::string("__") + function + "__";
   PyObject* method = pythonMethod(x, special.c_str());
   if (method != nullptr && in.op == op::UNARY_INVERT && isPlainFlag(Py_TYPE(x))) {
-    const Paused paused(rec.pauses);  // the member keeps the answer, which is nothing that a program sees
+    const Paused paused(rec.pauses);  // enum's cache of the answer is filled, unseen by the program
     pyapi::Ref<> answer = pyapi::steal(PyObject_CallOneArg(method, x));
     PyErr_Clear();
   }
@@ -230,14 +231,14 @@ Flow unary(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in)
   return operatorStep(rec, f, act, in, function, 1, true);
 }
 
-// Equality of objects that compare by identity, or of what pinning makes constant.
+// True if `==` compares such objects by identity.
 bool comparesByIdentity(PyObject* o) {
   return pyapi::comparesByIdentity(o) || PyType_Check(o) || PyFunction_Check(o) || PyModule_Check(o) ||
          PyCFunction_Check(o);
 }
 
-// == and != of tuples or lists with numbers of the trace in them, or with the same objects: what decides is
-// guarded, not the numbers, and not what the objects say of equality. False: not such a comparison, or the
+// `==` and `!=` of tuples or lists that hold numbers of the trace, or the same objects. The comparison of
+// each pair of items is guarded, not the numbers themselves. False: it is another comparison, or the
 // recording has ended.
 bool guardEquality(RecordContext& rec, Shadow a, PyObject* x, Shadow b, PyObject* y) {
   const bool tuples = isTupleLike(x) && isTupleLike(y);
@@ -250,7 +251,7 @@ bool guardEquality(RecordContext& rec, Shadow a, PyObject* x, Shadow b, PyObject
     PyObject* item = PySequence_Fast_GET_ITEM(x, static_cast<Py_ssize_t>(i));
     PyObject* other = PySequence_Fast_GET_ITEM(y, static_cast<Py_ssize_t>(i));
     Shadow &s = (*left)[i], &t = (*right)[i];
-    if (item == other && !isPlain(item)) {  // one object, which C code asks no further
+    if (item == other && !isPlain(item)) {  // C code does not compare an object with itself
       if (s.isValue() || t.isValue() || !rec.guards.pinIdentity(s, item, t, other)) return false;
       continue;
     }
@@ -267,7 +268,7 @@ bool guardEquality(RecordContext& rec, Shadow a, PyObject* x, Shadow b, PyObject
   return true;
 }
 
-// A comparison whose result may be anything.
+// For a comparison whose result may be any object.
 Flow compareAny(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   return in.op == op::COMPARE_AND_TEST
              ? testComparison(rec, f, act, in)
@@ -324,7 +325,8 @@ Flow compareOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr&
   return rec.live() ? compareAny(rec, f, act, in) : rec.execute(act, in);
 }
 
-// What a step gives, and a tensor or an object that the trace has made and handed out: it may be that one.
+// True if the identity has to be asked in each run: a step has returned one object, and the other is one that
+// the trace has made and handed out.
 bool mayBeSame(RecordContext& rec, Shadow step, Shadow other, PyObject* object) {
   if (!step.isSource() || !rec.guards.comesFromStep(step) || object == Py_None) return false;
   return other.isVirtual() ? rec.objects.virtualOf(other).value != ir::kNone
@@ -348,7 +350,7 @@ Flow isOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) 
   return flow;
 }
 
-// A container that is asked for a text by C code alone: which keys it has does not matter.
+// True if C code alone searches the container for a string, so that its keys need not be guarded.
 bool holdsPlain(RecordContext& rec, Shadow shadow, PyObject* container) {
   if (shadow.isConst()) return isPlainDeep(container);
   if (!PyUnicode_CheckExact(container) && !PyDict_CheckExact(container)) return false;
@@ -374,7 +376,7 @@ Flow containsOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
     const Paused paused(rec.pauses);
     return finish(Shadow::constant());
   }
-  // An old object that is compared by identity is none of those that the trace has made.
+  // An older object that is compared by identity can't be an object that the trace has made.
   if (ownSet && a.isSource() && !rec.guards.comesFromStep(a) && !torchapi::isTensor(item) &&
       hashesByIdentity(item) && rec.guards.tryPinDeep(f.top(2), item)) {
     return finish(Shadow::constant());
@@ -424,7 +426,7 @@ Flow containsOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   return fallbackContains(rec, f, act, in);
 }
 
-// FORMAT_VALUE, and CONVERT_VALUE, which is str(), repr() or ascii() alone.
+// FORMAT_VALUE, and CONVERT_VALUE, which only applies str(), repr() or ascii().
 Flow formatValue(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   bool withSpec = in.op == op::FORMAT_VALUE && (in.arg & FVS_MASK) == FVS_HAVE_SPEC;
   int popped = withSpec ? 2 : 1;

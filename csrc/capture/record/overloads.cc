@@ -1,6 +1,5 @@
-// Operators whose special methods are Python code: CPython's order of asking the operands is that of
-// functions of kintsugi._polyfills, in which the methods are frames like any other, so that one may say
-// NotImplemented.
+// Operators whose special methods are Python code. Polyfills call these methods in CPython's order, so that
+// each method is a frame like any other and may return NotImplemented.
 #include <array>
 #include <string>
 #include <string_view>
@@ -31,7 +30,7 @@ PyObject* orNone(PyObject* object) { return object != nullptr ? object : Py_None
 PyObject* truth(bool value) { return value ? Py_True : Py_False; }
 
 bool isNumber(PyObject* o) { return PyLong_Check(o) || PyFloat_Check(o) || PyComplex_Check(o); }
-// Of a type whose C code knows its own kind only, and says NotImplemented to all others.
+// True for types whose C code handles only numbers, and returns NotImplemented for any other operand.
 bool isExactNumber(PyObject* o) {
   return o == Py_None || PyLong_CheckExact(o) || PyBool_Check(o) || PyFloat_CheckExact(o) ||
          PyComplex_CheckExact(o);
@@ -40,8 +39,8 @@ bool isPlainData(PyObject* o) {
   return isNumber(o) || PyUnicode_Check(o) || PyBytes_Check(o) || PyByteArray_Check(o) || PyTuple_Check(o);
 }
 
-// Where the numbers' methods have nothing to say, C code of sequences is asked: the left operand's for a sum,
-// either one's for a product.
+// If no number method applies, CPython asks the sequence methods in C: those of the left operand for a sum,
+// of either operand for a product.
 bool isSequenceOp(uint32_t base, PyObject* x, PyObject* y) {
   const std::string_view name = kNames[base];
   if (name == "add") return pyapi::concatenates(x);
@@ -93,14 +92,14 @@ std::optional<Flow> overloadedOperator(RecordContext& rec, ShadowFrame& f, Activ
 
 namespace {
 
-// What a type's comparison is; `negated`: the opposite of its __eq__, as object.__ne__ has it.
+// The method that compares. `negated`: its answer has to be inverted, since object.__ne__ inverts `__eq__`.
 PyObject* comparison(PyObject* object, int op, bool& negated) {
   PyObject* found = method(object, "__", kComparisons[static_cast<size_t>(op)]);
   PyObject* inherited = specialMethod(
       &PyBaseObject_Type, (std::string("__") + kComparisons[static_cast<size_t>(op)] + "__").c_str());
   negated = false;
   if (found != inherited) return found;
-  if (op != Py_NE) return nullptr;  // says NotImplemented, or asks whether they are the same
+  if (op != Py_NE) return nullptr;  // object's method compares identities or returns NotImplemented
   PyObject* equal = method(object, "__", "eq");
   negated = isPython(equal);
   return negated ? equal : nullptr;

@@ -1,9 +1,10 @@
-// An instruction that is two in one: BINARY_SLICE makes a slice and then takes it as an index,
+// For an instruction that is two in one: BINARY_SLICE makes a slice and then takes it as an index;
 // LOAD_SUPER_ATTR calls super() and then loads an attribute.
 //
-// The first half has no effects. While the second runs, the stacks are those between the two, which no
-// instruction begins with: a snapshot describes them as they were before both. Lives on the C stack for the
-// length of the instruction; holds what the first half drops. Thread: the recording one, with the GIL.
+// The first half has no effects. While the second half runs, the stack is as between the two, and no
+// instruction begins with such a stack. So snapshots describe the stack as it was before both. Lives on the C
+// stack for the length of the instruction; holds what the first half drops. Thread: the recording one, with
+// the GIL.
 // Example: const SecondHalf half(rec, f, act); ... the first half runs ...; return half.run(second);
 #pragma once
 
@@ -21,7 +22,7 @@ class SecondHalf {
   SecondHalf& operator=(const SecondHalf&) = delete;
   ~SecondHalf();
 
-  // The first half has run, and has not raised.
+  // Records the second half. The first half has run and has not raised.
   Flow run(const Instr& second) const;
 
  private:

@@ -85,7 +85,7 @@ Flow storeFastLoadFast(RecordContext& rec, ShadowFrame& f, Activation& act, cons
   return flow;
 }
 
-// What the variables had ends in turns, as if each store were an instruction of its own.
+// The old values of the two variables are dropped in turn, as if by two instructions.
 Flow storeFastStoreFast(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const auto [first, second] = halvesOf(in);
   pyapi::Ref<> one = pyapi::newRef(act.local(first.arg));
@@ -216,7 +216,7 @@ Flow returnConst(RecordContext& rec, ShadowFrame& f, Activation& act, const Inst
 }
 
 Flow importName(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  // An import inside a function: after the first run it is a look-up in sys.modules.
+  // An import inside a function. After its first run it is a look-up in sys.modules.
   {
     const Paused paused(rec.pauses);
     Flow flow = rec.execute(act, in);
@@ -231,7 +231,7 @@ Flow importName(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   return Flow::kNext;
 }
 
-// A module of a class of its own, whose __getattr__ in Python gives what it does not have.
+// For a module of a subclass of ModuleType: its `__getattr__` in Python, if the module has no such name.
 PyObject* lazyGetter(PyObject* module, PyObject* name) {
   if (!PyModule_Check(module) || PyModule_CheckExact(module)) return nullptr;
   if (pyapi::lookUpInType(Py_TYPE(module), name) != nullptr ||

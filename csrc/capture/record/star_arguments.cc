@@ -29,7 +29,7 @@ bool expandGenerator(RecordContext& rec, ShadowFrame& f, Activation& act, const 
   std::vector<Shadow> items = rec.callees.takeItems();
   if (tuple == nullptr) {
     rec.abort(diag::Code::KTG0101, {"a generator that raises"});
-    rec.instruction.setExecuted(true);  // it has been asked for its items, as the instruction would have
+    rec.instruction.setExecuted(true);  // the instruction must not ask for the items again
     return false;
   }
   PyObject* generator = std::exchange(act.peek(at), tuple);

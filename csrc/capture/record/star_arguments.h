@@ -5,9 +5,9 @@
 
 namespace kintsugi::capture {
 
-// Stack entry `at` (from the top) is the iterable of a call: its items are taken before the call, as the call
-// would do, where they come from a generator of the trace, from Python, or from a tensor of open size. False:
-// that has raised.
+// For a call `f(*iterable)`, whose iterable is stack entry `at` from the top. If it is a generator of the
+// trace, an object of a Python class, or a tensor of open size, its items are taken before the call, as the
+// call would do. False: this has raised.
 bool expandGenerator(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, int at);
 
 }  // namespace kintsugi::capture

@@ -1,8 +1,8 @@
-// The table of record handlers. A family of opcodes is one file that defines one of these functions.
+// The table of record handlers. Each family of opcodes has one file, which defines one of these functions.
 //
-// A handler adds the guards that the instruction needs, executes it through RecordContext::execute exactly
-// once, and brings the shadow stack to the depth of the real one. Guards and snapshots come before the
-// execution.
+// A handler adds the guards that the instruction needs, executes it exactly once through
+// RecordContext::execute, and brings the shadow stack to the depth of the real one. Guards and snapshots come
+// before the execution.
 #pragma once
 
 #include <array>
@@ -17,7 +17,8 @@ using RecordHandler = Flow (*)(RecordContext&, ShadowFrame&, Activation&, const 
 RecordHandler recordHandler(uint8_t op);
 using RecordTable = std::array<RecordHandler, 256>;
 
-// What a cell holds: of this trace, written by it, or old. Nothing: the trace can't tell.
+// The shadow of a cell's content, for a cell of the trace, one that the trace has written, or an older one.
+// Nothing: not known.
 std::optional<Shadow> cellContent(RecordContext& rec, Shadow cell, PyObject* object);
 
 void registerStackRecords(RecordTable& table);

@@ -6,7 +6,7 @@ namespace kintsugi::capture {
 
 namespace {
 
-// One object for each text.
+// Returns the interned string of the same text, so that names can be compared by address.
 pyapi::Ref<> interned(PyObject* name) {
   PyObject* one = Py_NewRef(name);
   if (!PyUnicode_CHECK_INTERNED(name)) PyUnicode_InternInPlace(&one);

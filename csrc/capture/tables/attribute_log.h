@@ -1,10 +1,10 @@
 // What a recording knows of attributes of classes that the program sets while it runs (class_attributes.h),
-// and of functions and classes that it renames.
+// and of functions and classes that the program renames.
 //
-// An attribute is *open* or *closed* for the whole recording. Open: guards on the class leave it out, and a
-// look-up reads the dict of the class. Closed: it was looked up before anybody knew that it is written to,
-// and the guard on the class's version covers it. What is written is remembered for the next recording, which
-// opens it from the start.
+// An attribute is *open* or *closed* for the whole recording. If it is open, guards on the class leave it
+// out, and each look-up reads the dict of the class. If it is closed, it was looked up before the recording
+// saw a write to it, and the guard on the class's version covers it. Written attributes are remembered for
+// the next recording, which opens them from the start.
 //
 // Ownership: borrows what earlier recordings have found; holds names and open classes, borrows closed classes
 // (they are constants of the trace). Owned by the Recorder; the recording thread, GIL held. Example:
@@ -24,7 +24,7 @@ namespace kintsugi::capture {
 
 class AttributeLog {
  public:
-  // `before`: what earlier recordings have found to be written; may be null.
+  // `before`: the attributes that earlier recordings have seen written; may be null.
   explicit AttributeLog(const OpenAttributes* before) : before_(before) {}
 
   bool isOpen(PyTypeObject* type, PyObject* name) const {
@@ -37,20 +37,21 @@ class AttributeLog {
   void open(PyTypeObject* type, PyObject* name) { opened_.add(type, name); }
   OpenAttributes allOpen() const;
 
-  // The class was asked for the name, and the answer was left to the guard on its version.
+  // True if the name was looked up in the class before, and the guard on the class's version covers the
+  // answer.
   bool isClosed(PyTypeObject* type, PyObject* name) const;
   void close(PyTypeObject* type, PyObject* name);
-  // The same of all names. False: some are open, or have been written.
+  // Closes all names of the class. False if some of them are open or have been written.
   bool closeAll(PyTypeObject* type);
 
   void noteWritten(PyTypeObject* type, PyObject* name) { written_.add(type, name); }
   OpenAttributes takeWritten() { return std::exchange(written_, {}); }
 
-  // Functions and classes whose names the trace sets.
+  // Functions and classes whose `__name__`, `__qualname__` and the like the trace sets.
   bool isRenamed(PyObject* object) const { return renamed_.contains(object); }
   void noteRenamed(PyObject* object) { renamed_.insert(object); }
 
-  // An open attribute is being read: a number in it will vary.
+  // True while an open attribute is being read. A number in such an attribute varies from run to run.
   bool isReadingOpen() const { return readingOpen_; }
   class ReadingOpen {
    public:
@@ -71,7 +72,7 @@ class AttributeLog {
   const OpenAttributes* before_;
   OpenAttributes opened_;                              // by this recording
   OpenAttributes written_;                             // by this recording
-  std::unordered_map<PyObject*, Closed> closedNames_;  // by the name, interned
+  std::unordered_map<PyObject*, Closed> closedNames_;  // key: the interned name
   std::unordered_set<PyTypeObject*> closedClasses_;
   std::unordered_set<PyObject*> renamed_;
   bool readingOpen_ = false;

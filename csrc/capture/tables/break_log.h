@@ -1,10 +1,11 @@
-// How far the recording has come: whether it still goes on, why it ended, and the graph breaks in it.
+// Whether the recording still goes on, why it ended, and the graph breaks in it.
 //
-// Ending it is not an error of the program's: the call goes on unrecorded. A break that the user has declared
-// an error (`fullgraph=True`) is *refused*: it is raised before anything else runs.
+// The end of a recording is not an error in the program: the call goes on unrecorded. If the user has
+// declared breaks to be errors (`fullgraph=True`), the first break is *refused*: an exception is raised
+// before the next instruction runs.
 //
-// Plain data; owned by the Recorder. The recording thread. Borrows the code object that is to be a step the
-// next time: whoever names one keeps it alive. Example: breaks.end(diagnostic); if (!breaks.isLive()) ...
+// Plain data; owned by the Recorder. The recording thread. Borrows failedIn(): whoever sets it keeps the code
+// object alive. Example: breaks.end(diagnostic); if (!breaks.isLive()) ...
 #pragma once
 
 #include <optional>
@@ -27,7 +28,7 @@ class BreakLog {
   const std::optional<diag::Diagnostic>& failure() const { return failure_; }
   std::optional<diag::Diagnostic> takeFailure() { return std::move(failure_); }
 
-  // The code object to be an opaque step next time; null: the entry itself.
+  // The code object that the next recording treats as an opaque step; null: the entry function itself.
   PyObject* failedIn() const { return failedIn_; }
   void setFailedIn(PyObject* code) { failedIn_ = code; }
 
@@ -35,7 +36,7 @@ class BreakLog {
   diag::Diagnostic* last() { return breaks_.empty() ? nullptr : &breaks_.back(); }
   std::vector<diag::Diagnostic> takeBreaks() { return std::move(breaks_); }
 
-  // The first break where breaks are errors. `raise`: before anything else runs.
+  // The first break, where breaks are errors. `raise`: its exception is raised before the next instruction.
   bool isRefused() const { return refused_.has_value(); }
   void refuse(diag::Diagnostic diagnostic, bool raise) {
     refused_ = std::move(diagnostic);

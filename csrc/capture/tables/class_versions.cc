@@ -35,7 +35,7 @@ void ClassVersions::expectWrites() {
 
 void ClassVersions::renew() {
   Before before = std::exchange(before_, {});
-  const pyapi::PendingErrorScope kept;  // the instruction's own
+  const pyapi::PendingErrorScope kept;  // the instruction's own error, if any
   std::unordered_map<PyTypeObject*, bool> same;
   for (const auto& [base, version] : before.dicts) {
     const auto contents = before.contents.find(base);
@@ -49,10 +49,10 @@ void ClassVersions::renew() {
     if (all && pyapi::ensureTypeVersion(type))
       guards_[i].number = static_cast<int64_t>(*pyapi::typeVersionWord(type));
   }
-  before = {};  // what it held may be dropped here
+  before = {};  // its references may be dropped here
 }
 
-// The same entries but those that are open.
+// True if the class has the same entries as before, apart from open ones.
 bool ClassVersions::othersAreSame(PyTypeObject* type, PyObject* before) const {
   Py_ssize_t same = 0, open = 0;
   PyObject *key, *value;

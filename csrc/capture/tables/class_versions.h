@@ -1,9 +1,9 @@
 // Guards on the versions of classes, across a write to an open attribute.
 //
-// Such a write gives the class another version, and each guard on it would fail the next time, though nothing
-// that the guard stands for has changed. So what the guards rest on is noted before the write: which of them
-// hold, and the dicts of the classes in question. Afterwards those of which only open attributes have changed
-// get the new version.
+// Such a write gives the class a new version. Each guard on the version would then fail in the next run,
+// though nothing that the guard stands for has changed. So expectWrites() notes, before the write, which of
+// these guards hold and what the dicts of their classes contain. renew() compares the dicts after the write.
+// A guard of whose classes only open attributes have changed gets the new version.
 //
 // Ownership: borrows the document's guards, the constants (the classes) and the log; holds copies of dicts
 // between expectWrites() and renew(). Owned by the Recorder; the recording thread, GIL held. Example:
@@ -34,9 +34,9 @@ class ClassVersions {
 
  private:
   struct Before {
-    std::vector<std::pair<size_t, pyapi::Ref<>>> guards;       // those that hold, with the order of look-up
+    std::vector<std::pair<size_t, pyapi::Ref<>>> guards;       // guards that hold, each with its class's MRO
     std::unordered_map<PyTypeObject*, uint64_t> dicts;         // the versions of the classes' dicts
-    std::unordered_map<PyTypeObject*, pyapi::Ref<>> contents;  // of those with attributes that are open
+    std::unordered_map<PyTypeObject*, pyapi::Ref<>> contents;  // copies of dicts with open attributes
   };
   bool othersAreSame(PyTypeObject* type, PyObject* before) const;
 

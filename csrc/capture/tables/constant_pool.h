@@ -1,8 +1,8 @@
 // The constants of a trace: the objects that its instructions, guards and snapshots name by number.
 //
-// One number for each object: constants are distinguished by identity. Each is held, so that its address is
-// nobody else's. Owned by the Recorder, whose result takes the list over. Thread: the recording one, with the
-// GIL. Invalidation: take(). Example: Operand::constant(constants.add(callable).id)
+// Each object has one number: constants are distinguished by identity. The pool holds its objects, so that
+// their addresses are not reused. Owned by the Recorder, whose result takes the list over. Thread: the
+// recording one, with the GIL. Invalidation: take(). Example: Operand::constant(constants.add(callable).id)
 #pragma once
 
 #include <optional>
@@ -21,8 +21,8 @@ class ConstantPool {
     bool isNew;
   };
   Added add(PyObject* object);
-  // The next one of a list that already has its numbers (a side trace goes on with those of its start, where
-  // two may be one object).
+  // Appends a constant of the parent trace under its old number, for a side trace. The same object may have
+  // several numbers there.
   void adopt(PyObject* object);
 
   std::optional<ir::ConstId> find(PyObject* object) const;
@@ -31,7 +31,7 @@ class ConstantPool {
   PyTypeObject* typeAt(ir::ConstId id) const { return reinterpret_cast<PyTypeObject*>(at(id)); }
   size_t size() const { return objects_.size(); }
 
-  // Holds the object no longer: None takes its place. Only once nothing of the trace will run.
+  // Drops the reference to the object; None takes its place. Only for a trace that will never run.
   void release(PyObject* object);
   const std::vector<pyapi::Ref<>>& objects() const { return objects_; }
   std::vector<pyapi::Ref<>> take() { return std::move(objects_); }

@@ -1,9 +1,9 @@
 // The instruction that is being recorded.
 //
 // A handler makes guards and snapshots, executes the instruction once, and then says what the result is. The
-// snapshot *before* the instruction is made at the first request, from the stacks as they were when it began;
-// once it has been executed, it is too late for one. Frames that run inside the instruction are recorded
-// meanwhile: nested.h saves and restores what is known of it.
+// snapshot *before* the instruction is made when it is first asked for, from the stack as it was when the
+// instruction began. After the execution it can't be made any more. Frames that run inside the instruction
+// are recorded in the meantime: nested.h saves and restores this object around them.
 //
 // Plain data; owned by the Recorder. The recording thread, GIL held. Example:
 //
@@ -24,7 +24,8 @@ class CurrentInstruction {
     flow_ = Flow{};
     state_ = ir::kNone;
   }
-  // The second of two halves (record/second_half.h): snapshots say what was there before the first one.
+  // For the second of two halves of an instruction (record/second_half.h). Its snapshots describe the stack
+  // as it was before the first half.
   void beginHalf(const StackBefore* before, size_t depth) {
     stackBefore_ = before;
     depth_ = depth;
@@ -32,23 +33,23 @@ class CurrentInstruction {
   }
 
   const Instr* instr() const { return instr_; }
-  size_t depthBefore() const { return depth_; }  // of the shadow stack when it began
+  size_t depthBefore() const { return depth_; }  // of the shadow stack when the instruction began
   const StackBefore* stackBefore() const { return stackBefore_; }
   void setStackBefore(const StackBefore* before) { stackBefore_ = before; }
 
   bool isExecuted() const { return executed_; }
   void setExecuted(bool executed) { executed_ = executed; }
-  Flow flow() const { return flow_; }  // how it was left, once it is executed
+  Flow flow() const { return flow_; }  // how the instruction was left; valid once it is executed
   void setFlow(Flow flow) { flow_ = flow; }
-  // May a snapshot before it still be made?
+  // True if a snapshot before the instruction can still be made.
   bool isUntouched(size_t depth) const { return !executed_ && depth == depth_; }
 
-  ir::StateId state() const { return state_; }  // before it; kNone: not made yet
+  ir::StateId state() const { return state_; }  // the snapshot before it; kNone: not made yet
   void setState(ir::StateId state) { state_ = state; }
-  // Objects have changed that the state names: it is made again.
+  // Objects that the snapshot names have changed, so it has to be made again.
   void forgetState() { state_ = ir::kNone; }
 
-  // What frames that run inside it would overwrite.
+  // What frames that run inside the instruction would overwrite.
   struct Saved {
     const Instr* instr;
     size_t depth;

@@ -1,7 +1,8 @@
-// Exceptions of the recorded frames that others hold: what they said before they were raised (exceptions.cc).
+// Exceptions that were raised in recorded frames and that are also held outside the trace, with the fields
+// that they had before they were raised (exceptions.cc).
 //
-// Owned by the Recorder; the recording thread, GIL held. Holds the exceptions and what it remembers of them.
-// Example: log.add({exception, traceback, context, cause}); ... for (Raised& raised : log.raised()) ...
+// Owned by the Recorder; the recording thread, GIL held. Holds the exceptions and the old fields.
+// Example: log.raised().push_back({exception, traceback, context, cause, suppress});
 #pragma once
 
 #include <utility>
@@ -11,7 +12,7 @@
 
 namespace kintsugi::capture {
 
-// An exception that others hold was raised; what it said before that.
+// One such exception, with its fields as they were before it was raised.
 struct Raised {
   pyapi::Ref<> exception;
   pyapi::Ref<> traceback;
@@ -27,7 +28,7 @@ class ExceptionLog {
   std::vector<Raised>& raised() { return raised_; }
   std::vector<Raised> takeRaised() { return std::exchange(raised_, {}); }
 
-  // What the caller of the compiled function handles; null: nothing.
+  // The exception that the caller of the compiled function is handling; null: none.
   PyObject* handledOutside() const { return handledOutside_.get(); }
   void setHandledOutside(PyObject* exception) { handledOutside_ = pyapi::newRef(exception); }
 

@@ -1,10 +1,10 @@
-// Frames that are about to be entered, and what the ones before them have given.
+// Python frames that the recorder expects to be entered next, and the results of those that have returned.
 //
-// A handler that knows which Python function its instruction calls announces the frame; when CPython enters
-// it, the announcement says what its arguments are. Where C code calls several functions in turn (the
-// iterators of zip()), the later ones are announced too: each waits for the return of the one before, and the
-// results are collected. Only one instruction's frames are expected at a time, but those of an instruction
-// that waits stay while inner frames run (`owner`).
+// A handler that knows which Python function its instruction calls announces the frame. When CPython enters
+// the frame, the announcement says what the arguments are. C code may call several functions in turn, as
+// zip() does with its iterators. Then the later frames are announced too: each waits for the return of the
+// one before, and the results are collected. Frames are expected for one instruction at a time. While an
+// instruction waits for an inner frame (`owner`), its later announcements stay.
 //
 // Owned by the Recorder; the recording thread, GIL held. Announced arguments are borrowed from the value
 // stack. Example:
@@ -25,7 +25,7 @@ namespace kintsugi::capture {
 
 class ExpectedFrames {
  public:
-  // Forgets what was announced before, and its results, unless an announced frame is running.
+  // Replaces the earlier announcement. Results and later announcements go too, unless their frame is running.
   void expect(PendingFrame pending, const ShadowFrame* current);
   void expectNext(PendingFrame pending) { later_.push_back(std::move(pending)); }
   void cancel() { pending_.active = false; }
@@ -34,27 +34,29 @@ class ExpectedFrames {
   bool isExpected(PyCodeObject* code) const {
     return pending_.active && pending_.code == reinterpret_cast<PyObject*>(code);
   }
-  bool isEntered(const ShadowFrame* current) const;  // the frame that later ones wait for, or one below it
+  // `current` is the frame that later ones wait for, or a callee.
+  bool isEntered(const ShadowFrame* current) const;
 
   // The announced frame begins.
   void entered(ShadowFrame& frame);
-  // A frame was left. True: a later one is pending now.
+  // A frame was left. Returns true if a later one is pending now.
   bool left(const ShadowFrame& frame, Flow how, bool ofGenerator);
 
-  // What the frame that was left last has given; null: nothing yet.
+  // The result of the frame that was left last; null: none yet.
   Shadow result() const { return result_; }
   void setResult(Shadow shadow) { result_ = shadow; }
-  const std::vector<Shadow>& results() const { return results_; }  // of those that a later one waited for
+  // Of the frames that a later one waited for.
+  const std::vector<Shadow>& results() const { return results_; }
   bool raised() const { return raised_; }      // the frame that was left last was left by an exception
-  bool gaveItem() const { return gaveItem_; }  // it yielded, or is a function's and returned
-  // C code may still ask for what it was given.
+  bool gaveItem() const { return gaveItem_; }  // it yielded an item, or it is a function's and returned
+  // True if no C code can ask for results any more.
   bool isIdle() const { return collected_.empty() && results_.empty() && later_.empty(); }
 
-  // A generator function was called: its frame waits for the object that CPython makes.
+  // A generator function was called. Its frame waits here for the generator object that CPython makes.
   void setGeneratorFrame(std::unique_ptr<ShadowFrame> frame) { generatorFrame_ = std::move(frame); }
   std::unique_ptr<ShadowFrame> takeGeneratorFrame() { return std::move(generatorFrame_); }
 
-  // C code is about to consume a generator whole: all that it gives is collected. They nest.
+  // C code is about to consume a whole generator, so all of its items are collected. Such calls may nest.
   void collectFrom(Virtual& generator) { collected_.push_back({&generator, {}}); }
   Virtual* collected() const { return collected_.empty() ? nullptr : collected_.back().generator; }
   void addItem(Shadow item) { collected_.back().items.push_back(item); }
@@ -68,7 +70,7 @@ class ExpectedFrames {
 
   PendingFrame pending_;
   std::deque<PendingFrame> later_;
-  const ShadowFrame* owner_ = nullptr;  // the frame of pending_, while later ones wait for its return
+  const ShadowFrame* owner_ = nullptr;  // the entered frame for whose return `later_` waits
   Shadow result_;
   std::vector<Shadow> results_;
   std::unique_ptr<ShadowFrame> generatorFrame_;

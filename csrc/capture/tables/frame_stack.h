@@ -1,8 +1,8 @@
 // The frames that are being recorded, and the innermost one that runs.
 //
-// Owns the shadow frames that run: one that is left is handed out (a generator's goes back to its Virtual). A
-// frame knows its caller, so the innermost one is the beginning of a chain; a suspended generator is in none.
-// Owned by the Recorder; the recording thread, GIL held. Example:
+// Owns the shadow frames that run. A frame that is left is handed to the caller (a generator's frame goes
+// back to its Virtual). A frame knows its caller, so the innermost one is the head of a chain. A suspended
+// generator is in no chain. Owned by the Recorder; the recording thread, GIL held. Example:
 //
 //   frames.enter(std::move(frame));
 //   std::unique_ptr<ShadowFrame> left = frames.leave(*frames.current());
@@ -28,7 +28,7 @@ class FrameStack {
     add(std::move(frame));
     return *current_;
   }
-  // Its caller runs on. Null: the frame was none of these.
+  // Removes a frame; its caller becomes the current one. Returns null if the frame is not among these.
   std::unique_ptr<ShadowFrame> leave(ShadowFrame& frame) {
     current_ = frame.caller;
     for (size_t i = frames_.size(); i-- > 0;) {

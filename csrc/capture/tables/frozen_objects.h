@@ -1,8 +1,8 @@
-// Objects that can't change and follow from what is pinned: signatures, their parts, compiled patterns
-// (calls/signatures.cc, calls/regex.cc). Reading from them is constant and costs no guard.
+// Objects that can't change and that follow from pinned ones: signatures, their parts, compiled patterns
+// (calls/signatures.cc, calls/regex.cc). What is read from them is constant and needs no guard.
 //
-// One that shows something else (the proxy of a class's dict) is frozen only until a step may have changed
-// that: thaw(). Borrows what KeptObjects hold; owned by the Recorder; the recording thread, GIL held.
+// The proxy of a class's dict is frozen only until a step may have changed the class: then thaw() is called.
+// Borrows objects that KeptObjects hold; owned by the Recorder; the recording thread, GIL held.
 // Example: frozen.add(signature); frozen.contains(signature) is true
 #pragma once
 
@@ -14,7 +14,7 @@ namespace kintsugi::capture {
 
 class FrozenObjects {
  public:
-  // False: it was one already.
+  // False if the object was added before.
   bool add(PyObject* object) { return frozen_.insert(object).second; }
   bool contains(PyObject* object) const { return wasAdded(object) && !thawed_.contains(object); }
   bool wasAdded(PyObject* object) const { return frozen_.contains(object); }

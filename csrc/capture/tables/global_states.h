@@ -17,19 +17,19 @@ namespace kintsugi::capture {
 class GlobalStates {
  public:
   void begin(torchapi::GlobalState entry) { entry_ = std::move(entry); }
-  // A side trace goes on with those of its start, the first of which is the entry's.
+  // A side trace takes over the states of its parent. The first one is the state at entry.
   void adopt(const std::vector<torchapi::GlobalState>& states,
              const std::vector<torchapi::StateBehind>& behind) {
     entry_ = states.front();
     later_.assign(states.begin() + 1, states.end());
     behind_ = behind;
   }
-  // The number by which a guard names it.
+  // Returns the number by which a guard names the state.
   int64_t add(torchapi::GlobalState state) {
     later_.push_back(std::move(state));
     return static_cast<int64_t>(later_.size());
   }
-  // What it is after the call whose result is `value`.
+  // Notes the state after the call whose result is `value`.
   void noteCall(ir::ValueId value);
 
   std::vector<torchapi::GlobalState> takeAll() {

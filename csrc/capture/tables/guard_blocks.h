@@ -21,10 +21,10 @@ namespace kintsugi::capture {
 
 class GuardBlocks {
  public:
-  guard::BlockId root() const { return root_; }  // of a side trace: the first one of its own
+  guard::BlockId root() const { return root_; }  // block 0, or of a side trace the first block of its own
   guard::BlockId newest() const { return newest_; }
   guard::BlockId stale() const { return stale_; }
-  // The newest one is to be written before the next instruction.
+  // True if the newest block has to be written before the next instruction.
   bool isPending() const { return pending_; }
 
   void beginAt(guard::BlockId first) { root_ = newest_ = first; }
@@ -32,13 +32,14 @@ class GuardBlocks {
   void markStale() { stale_ = newest_; }
   void setPending(bool pending) { pending_ = pending; }
 
-  // `parent`: the block of the object that it is read from; of a root 0.
+  // `parent`: the block of the object that the source is read from; 0 for a root source.
   guard::BlockId ofSource(guard::SourceKind kind, guard::BlockId parent) const {
     if (kind == guard::SourceKind::kValue) return newest_;
     const guard::BlockId block = std::max(root_, parent);
     return isRoot(kind) || isImmutable(kind) ? block : std::max(block, stale_);
   }
-  // `resolved`: the newest block of the sources that it compares; of a guard without a source the stale one.
+  // `resolved`: the newest block of the sources that the guard compares; stale() for a guard without a
+  // source.
   guard::BlockId ofGuard(guard::GuardKind kind, guard::BlockId resolved) const {
     const guard::BlockId block = std::max(root_, resolved);
     return asksIdentity(kind) ? block : std::max(block, stale_);
@@ -49,7 +50,7 @@ class GuardBlocks {
     return kind == guard::SourceKind::kArg || kind == guard::SourceKind::kPinned ||
            kind == guard::SourceKind::kValue;
   }
-  // What is read so can't change while the object lives that it is read from.
+  // What is read by such a source can't change during the life of the object that it is read from.
   static bool isImmutable(guard::SourceKind kind) {
     switch (kind) {
       case guard::SourceKind::kType:
@@ -65,7 +66,8 @@ class GuardBlocks {
         return false;
     }
   }
-  // Of an object that is reached as before, a step changes the state and not the identity.
+  // True if the guard asks for the identity of its object. A step may change the state of an object that is
+  // reached as before, but not its identity.
   static bool asksIdentity(guard::GuardKind kind) {
     return kind == guard::GuardKind::kIs || kind == guard::GuardKind::kEquals ||
            kind == guard::GuardKind::kSame || kind == guard::GuardKind::kNotSame;

@@ -11,7 +11,7 @@ void GuardWriter::write(const Question& question) {
   guard::BlockId resolved = source == ir::kNone ? blocks_.stale() : nodes_[source].block;
   if (other != ir::kNone) resolved = std::max(resolved, nodes_[other].block);
   const guard::BlockId block = blocks_.ofGuard(kind, resolved);
-  // Source and key in one word, spread before anything is mixed in; kind, block and other in the second.
+  // The first word is source and key, multiplied to spread the bits; the second is kind, block and other.
   uint64_t hash = (static_cast<uint64_t>(key) << 32 | source) * 0x9e3779b97f4a7c15ull;
   hash = mixHash(hash ^ (hash >> 32),
                  static_cast<uint64_t>(kind) << 56 ^ static_cast<uint64_t>(block) << 32 ^ other);

@@ -2,9 +2,9 @@
 // they have led to.
 //
 // A path is a node of the document (kind, parent, key, index) with the guard block that it is resolved in. A
-// hash of the path finds the node again, so the same read has one source. Beside each node lie the object
-// that was read, its shadow once it has been described, and the hash without the block, which is the same
-// from recording to recording. Objects are found by identity too.
+// hash of the path finds the node again, so the same read has one source. For each node the table also keeps
+// the object that was read, its shadow once it has been described, and a hash of the path without the block.
+// That hash is the same from recording to recording. Sources are found by their object's identity too.
 //
 // Ownership: borrows the document's nodes. Objects are borrowed: whoever adds one keeps it alive
 // (KeptObjects), and calls forget() before it lets it go. Owned by the Recorder; the recording thread, GIL
@@ -38,14 +38,14 @@ class KnownSources {
   struct Found {
     ir::SourceId id;
     uint64_t hash;
-    bool isNew;  // append() has to follow
+    bool isNew;  // append() has to be called
   };
   explicit KnownSources(std::vector<guard::SourceNode>& nodes) : nodes_(nodes) {}
 
   Found find(const Path& path, guard::BlockId block);
   void append(const Found& found, const guard::SourceNode& node, PyObject* object);
-  // The nodes that are there already: a side trace goes on with those of its start, and adopts the objects
-  // that are still reached.
+  // Takes over the nodes of a side trace's parent. The objects that can still be reached follow by
+  // adoptObject().
   void adopt(const std::vector<uint64_t>& hashes);
   void adoptObject(ir::SourceId id, PyObject* object) { objects_[id] = object; }
 
@@ -56,11 +56,11 @@ class KnownSources {
   Shadow shadowOf(ir::SourceId id) const { return shadows_[id]; }  // null: not described yet
   void setShadow(ir::SourceId id, Shadow shadow) { shadows_[id] = shadow; }
 
-  // The source by which an object was read first.
+  // The source by which the object was first read.
   std::optional<ir::SourceId> of(PyObject* object) const;
-  // False: the object has a source already, which stays.
+  // False if the object already has a source, which it keeps.
   bool name(PyObject* object, ir::SourceId id) { return ids_.try_emplace(object, id).second; }
-  // Its address may be another object's from now on.
+  // Another object may have this address from now on.
   void forget(PyObject* object);
   void clear();
   std::vector<uint64_t> takeHashes() { return std::move(hashes_); }

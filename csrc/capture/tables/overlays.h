@@ -1,9 +1,9 @@
 // What the trace has written to objects that are older than it.
 //
-// The write happens for real while recording and is an effect of the trace; a later read in the same trace
-// has to see what was written and not add a guard on it. So each such object has an overlay: the shadows of
-// what was put there. It holds its object. Unknown code may change anything: all overlays go then, and the
-// objects are read again under guards.
+// The write happens for real while recording and is an effect of the trace. A later read in the same trace
+// has to see what was written, and must not add a guard on it. So each such object has an overlay: the
+// shadows of what was put there. An overlay holds its object. Unknown code may change anything: all overlays
+// are cleared then, and the objects are read again under guards.
 //
 // Owned by the Recorder; the recording thread, GIL held. A reference to an overlay holds until it is taken or
 // all are cleared. Example: overlays.make(dict).overlay.written(dict, key, encoded)
@@ -20,20 +20,20 @@ namespace kintsugi::capture {
 
 struct Overlay {
   pyapi::Ref<> object;
-  pyapi::Ref<> attrs;        // dict: name -> encoded shadow (tables/virtual_table.h)
-  pyapi::Ref<> entries;      // dict: key -> encoded shadow; of a cell: None -> its content
+  pyapi::Ref<> attrs;        // dict: attribute name -> encoded shadow (tables/virtual_table.h)
+  pyapi::Ref<> entries;      // dict: key -> encoded shadow; for a cell: None -> its content
   pyapi::Ref<> deleted;      // dict of the keys that were deleted; null: none
-  pyapi::Ref<> fresh;        // of a dict: a dict of the keys that it did not have; null: none
+  pyapi::Ref<> fresh;        // for a dict: keys that the trace has added; null: none
   Py_ssize_t grown = 0;      // by how much a dict is longer than it was
-  std::vector<Shadow> tail;  // of a list: what was appended to elements that nobody has asked for
-  std::optional<std::vector<Shadow>> parts;  // of a list: all elements, once it was changed otherwise
+  std::vector<Shadow> tail;  // for a list: what was appended, while no element was read
+  std::optional<std::vector<Shadow>> parts;  // for a list: all elements, once it was changed otherwise
   bool dirty = false;                        // changed in a way that is not tracked
 
-  // A key was set of which it does not matter whether it was there.
+  // Keys were added without a guard that the dict lacked them, so no guard pins its length.
   bool lengthUnknown() const { return static_cast<bool>(fresh); }
   PyObject* deletedKeys();
   bool added(PyObject* key);
-  // dict[key] = value. Before it is done: whether the key was there decides the order and the length.
+  // Notes `dict[key] = value`, before it is done: the dict is asked whether it has the key already.
   void written(PyObject* dict, PyObject* key, PyObject* encoded);
 };
 
@@ -47,7 +47,7 @@ class Overlays {
   Overlay* find(PyObject* object);  // null: the trace has not written to it
   bool contains(PyObject* object) const { return overlays_.contains(object); }
   bool empty() const { return overlays_.empty(); }
-  // Forgets what was written and hands out the reference to the object; null: there is no overlay.
+  // Removes the overlay and returns its reference to the object; null: there is no overlay.
   pyapi::Ref<> take(PyObject* object);
   void clear() { overlays_.clear(); }
 

@@ -1,7 +1,7 @@
-// Stretches of a call that are not recorded: C code that calls Python, an opaque step, an object that goes.
+// Stretches of a call that are not recorded: C code that calls Python, an opaque step, a destructor.
 //
-// They nest. While one lasts, frames are not recorded; it is noted that one of the program's own was asked
-// for, since it may have changed what the trace relies on. Owned by the Recorder; the recording thread.
+// They nest. Frames that run in the meantime are not recorded. If one of them is the program's own, this is
+// noted, since it may have changed what the trace relies on. Owned by the Recorder; the recording thread.
 // Example: { Paused paused(pauses); flow = rec.execute(act, instr); }
 #pragma once
 
@@ -10,10 +10,10 @@ namespace kintsugi::capture {
 class Pauses {
  public:
   bool isPaused() const { return depth_ > 0; }
-  // After an internal error, which may have left stretches open.
+  // After an internal error, which may have left pauses open.
   void reset() { depth_ = 0; }
 
-  // Code of the program's ran in one, since expectNoCalls().
+  // True if code of the program's own has run in a pause since expectNoCalls().
   bool calledBack() const { return calledBack_; }
   void noteCallback() { calledBack_ = true; }
   void expectNoCalls() { calledBack_ = false; }

@@ -1,8 +1,9 @@
 // The frames of the snapshot that a side trace begins with, innermost first (restore.cc).
 //
-// The innermost one is entered first and goes on; each other one waits for the result of the frame inside. It
-// has a place of its own until then, since CPython has not entered it yet. Owned by the Recorder; the
-// recording thread, GIL held. Frames are borrowed from the FrameStack, tensors from the snapshot's objects.
+// The innermost frame is entered first and runs on. Each outer frame waits for the result of the frame inside
+// it. It has a RestoredFrame of its own until then, since CPython has not entered it yet. Owned by the
+// Recorder; the recording thread, GIL held. Frames are borrowed from the FrameStack, tensors from the
+// snapshot's objects.
 // Example: restored.expect(0); ... RestoredFrame* entry = restored.takeExpected();
 #pragma once
 
@@ -14,11 +15,11 @@
 
 namespace kintsugi::capture {
 
-// `waiting` stands for the call that is under way in it.
+// `waiting` stands for the call in this frame that has not returned yet.
 struct RestoredFrame {
   ShadowFrame* frame = nullptr;
   ir::ReturnAction action = ir::ReturnAction::kPush;  // what it does with the inner frame's result
-  Shadow replacement;
+  Shadow replacement;                                 // see ir::ReturnAction
   Instr waiting;
   Activation waitingAct{};
 };
@@ -29,7 +30,7 @@ class RestoredFrames {
   RestoredFrame& operator[](size_t index) { return frames_[index]; }
   std::deque<RestoredFrame>& all() { return frames_; }
 
-  // The one that is entered next.
+  // The frame with this index is entered next.
   void expect(size_t index) { next_ = index; }
   bool isExpected() const { return next_.has_value(); }
   size_t takeExpected() {
@@ -38,7 +39,7 @@ class RestoredFrames {
     return index;
   }
 
-  // Tensors that it begins with: two values may be one tensor.
+  // Tensors that the side trace begins with. Two values may be the same tensor.
   void addTensor(ir::ValueId value, PyObject* tensor) { tensors_.emplace(value, tensor); }
   bool isTensor(ir::ValueId value, PyObject* tensor) const {
     const auto found = tensors_.find(value);

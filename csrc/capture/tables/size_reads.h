@@ -1,8 +1,8 @@
-// The sizes of tensors that the trace has read: each is one value of the trace, however often it is asked
-// for.
+// The sizes of tensors that the trace has read. Each size is one value of the trace, however often the
+// program asks for it.
 //
-// Until something may have resized a tensor (an operator in place, a step): then all are read again. Of a
-// tensor that a step may have resized, nothing is known of the sizes that it was made with either.
+// Once an in-place operator or a step may have resized a tensor, all sizes are read again. After a step, the
+// sizes that the tensor was made with are unknown as well.
 //
 // Plain numbers; owned by the Recorder. The recording thread. Example:
 //

@@ -1,9 +1,9 @@
 // The torch call under way, and the numbers of the trace that it is given.
 //
 // While torch runs, its dispatcher calls are logged (torchapi::OpRecorder) and frames are not recorded. A
-// call is *tainted* when it has run Python code that is not torch's own: the log does not explain its result
-// then, and it becomes a step. A number of the trace stands among the arguments as a symbolic number; a
-// binding that can't take one asks for the number itself, and the trace is pinned to it (symbolic.cc).
+// call is *tainted* if it has run Python code that is not torch's own: then the log does not explain its
+// result, and the call becomes a step. A number of the trace is passed as a symbolic number. A binding that
+// can't take one asks for the number itself, and the trace is pinned to it (symbolic.cc).
 //
 // Owned by the Recorder; the recording thread, GIL held. Calls nest. Example:
 //
@@ -30,11 +30,11 @@ class TorchCalls {
 
   bool isTainted() const { return tainted_; }
   void setTainted(bool tainted) { tainted_ = tainted; }
-  // Numbers in the result follow from arguments that are pinned.
+  // True if numbers in the result depend only on arguments that are pinned.
   bool givesConstantNumbers() const { return constantNumbers_; }
   void setConstantNumbers(bool constant) { constantNumbers_ = constant; }
 
-  // Symbolic numbers among the arguments of the call, with the real ones.
+  // A symbolic number among the arguments of the call, with the real one.
   void addNumber(ir::ValueId value, PyObject* number) { numbers_[value] = pyapi::newRef(number); }
   PyObject* numberOf(ir::ValueId value) const {  // null: it is not among them
     const auto found = numbers_.find(value);
@@ -42,7 +42,8 @@ class TorchCalls {
   }
   void clearNumbers() { numbers_.clear(); }
 
-  // Numbers that a guard pins: constants from there on. False: it was one already.
+  // Numbers that are pinned by a guard; they are constants from then on. False if the number was pinned
+  // before.
   bool pinNumber(ir::ValueId value) { return pinned_.insert(value).second; }
   bool isPinned(ir::ValueId value) const { return pinned_.contains(value); }
 

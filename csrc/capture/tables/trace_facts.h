@@ -8,8 +8,8 @@
 namespace kintsugi::capture {
 
 struct TraceFacts {
-  const char* bound = "";        // what the trace knows that holds in this process alone; empty: nothing
-  ir::GradientLimits gradients;  // in what groups they are wanted (gradient_buckets.h)
+  const char* bound = "";        // why the trace is only valid in this process; empty: no reason
+  ir::GradientLimits gradients;  // in which groups gradients are reduced (gradient_buckets.h)
 };
 
 }  // namespace kintsugi::capture

@@ -62,7 +62,7 @@ void VirtualTable::releaseObjects() {
 
 bool VirtualTable::setEntry(Virtual& v, PyObject* key, Shadow value) {
   const pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
-  v.shared ? touch() : touch(v);  // the recipe that matters is that of the instance
+  v.shared ? touch() : touch(v);  // a shared dict belongs to the instance's recipe
   return encoded && PyDict_SetItem(v.entries.get(), key, encoded.get()) == 0;
 }
 

@@ -1,11 +1,10 @@
 // The virtual objects of a recording: those that the trace makes, by number and by identity.
 //
-// A Virtual holds its real object, so no address means two objects at one time. One whose identity is
-// forgotten (`forgetIdentity`) goes on in the table, since shadows name it by number, but is not found by its
-// object any more.
+// A Virtual holds its real object, so no two live objects share an address. forgetIdentity() keeps the
+// Virtual in the table, since shadows name it by number, but it is no longer found by its object.
 //
-// Recipes (see snapshot.cc) are cached for as long as no virtual object that a recipe names changes. So who
-// changes one says so: touch(). The count of changes is the *epoch*; what was made in another epoch is stale.
+// Recipes (see snapshot.cc) are cached until a virtual object that they name changes. So whoever changes one
+// calls touch(). The number of changes is the *epoch*; a recipe of an earlier epoch is stale.
 //
 // Owned by the Recorder; the recording thread, GIL held. A Virtual stays where it is until the table dies.
 // Example:
@@ -24,8 +23,8 @@
 
 namespace kintsugi::capture {
 
-// A shadow as a Python object: dicts of virtual objects and overlays map keys to these. New; null with an
-// exception.
+// Encodes a shadow as a Python object, for the dicts in virtual objects and overlays. Returns a new
+// reference, or null with an exception.
 PyObject* encodeShadow(Shadow shadow);
 Shadow decodeShadow(PyObject* encoded);
 
@@ -41,15 +40,15 @@ class VirtualTable {
   const std::vector<std::unique_ptr<Virtual>>& all() const { return virtuals_; }
   size_t size() const { return virtuals_.size(); }
 
-  // Others may have changed the object, or it goes: what has its address from now on is another object.
+  // The object may be changed by others, or it is dropped and its address may be reused.
   void forgetIdentity(const Virtual& v) { ids_.erase(v.object.get()); }
-  // Another object takes the place of the real one.
+  // Another object becomes the real one.
   void replaceObject(Shadow shadow, PyObject* object);
-  // The recording has ended: drops its reference to all objects, the newest first, and knows none of them any
-  // more.
+  // Called at the end of a recording: drops the references to all objects, the newest first, and forgets
+  // their identities.
   void releaseObjects();
 
-  // Iterators that may still be asked for items; whoever looks through them erases those that may not.
+  // Iterators that may still be asked for items. Whoever walks the list erases those that are finished.
   std::vector<uint32_t>& iterators() { return iterators_; }
   // Classes that the trace has made, the oldest first.
   const std::vector<uint32_t>& classes() const { return classes_; }
@@ -57,10 +56,10 @@ class VirtualTable {
 
   uint64_t epoch() const { return epoch_; }
   void touch() { ++epoch_; }
-  void touch(const Virtual& v) { epoch_ += v.recipe != ir::kNone ? 1 : 0; }  // no state names it without
+  void touch(const Virtual& v) { epoch_ += v.recipe != ir::kNone ? 1 : 0; }  // else no snapshot names it
 
-  // Entries of dicts and attributes of instances, as far as the trace knows them. False: out of memory, or
-  // the key can't be hashed.
+  // Entries of dicts and attributes of instances, as far as the trace knows them. Setters return false if
+  // memory runs out or the key can't be hashed.
   bool setEntry(Virtual& v, PyObject* key, Shadow value);
   std::optional<Shadow> entryOf(const Virtual& v, PyObject* key) const;
   bool setAttribute(Virtual& v, PyObject* name, Shadow value);

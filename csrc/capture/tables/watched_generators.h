@@ -1,8 +1,8 @@
-// Generators that wait where closing them runs code: inside `try` or `with` (generators.cc).
+// Suspended generators that run code when they are closed: inside `try` or `with` (generators.cc).
 //
-// The recorder's own references keep a generator alive that the program has dropped. So those whose end would
-// be seen are watched, and closed as soon as only the recorder holds them. One that runs is watched again
-// when it waits again.
+// The recorder's own reference keeps a generator alive that the program has dropped. So these generators are
+// watched, and closed as soon as only the recorder holds them. A generator that is resumed is watched again
+// when it is suspended again.
 //
 // Borrows the table of virtual objects. Owned by the Recorder; the recording thread, GIL held. Example:
 // watched.add(id); ... while (auto id = watched.takeDropped()) close(*id);
@@ -33,8 +33,8 @@ class WatchedGenerators {
   const std::vector<uint32_t>& ids() const { return ids_; }
   void clear() { ids_.clear(); }
 
-  // The first that waits and that the program has dropped. Those that do not wait (they run, are over or have
-  // been handed out) are forgotten.
+  // Returns the first suspended generator that the program has dropped. Generators that are not suspended
+  // (they run, are over or have been handed out) leave the list.
   std::optional<uint32_t> takeDropped() {
     for (size_t i = 0; i < ids_.size();) {
       const uint32_t id = ids_[i];
@@ -50,7 +50,7 @@ class WatchedGenerators {
     return std::nullopt;
   }
 
-  // Generators are being closed: their frames are entered without being announced.
+  // True while generators are closed: their frames are then entered without an announcement.
   bool isClosing() const { return closing_ > 0; }
   class Closing {
    public:

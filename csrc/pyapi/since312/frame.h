@@ -1,4 +1,5 @@
-// What frames and the thread's state have alike from CPython 3.12 on; the version's own frame.h has the rest.
+// Parts of frames and the thread's state that are the same since CPython 3.12. The version's own frame.h has
+// the rest.
 //
 // Ownership, threads and invalidation: see pyapi/frame.h, which is what others include.
 #pragma once
@@ -13,25 +14,26 @@ inline PyFunctionObject* functionOf(const Frame* frame) {
 inline void setFunction(Frame* frame, PyFunctionObject* function) {
   fillSlot(frame->f_funcobj, reinterpret_cast<PyObject*>(function));
 }
-// Of a generator, also when its frame is over.
+// The code of a generator, also if its frame is over.
 inline PyCodeObject* codeOf(const PyGenObject* generator) {
   return codeOf(reinterpret_cast<const Frame*>(&generator->gi_iframe));
 }
 
-// Each run of CPython's evaluator puts a frame of its own on the chain, which has no code, globals or
-// variables.
+// Skips entry frames: each run of CPython's evaluator puts a frame of its own on the chain, without code,
+// globals or variables.
 inline Frame* pastEntry(Frame* frame) {
   while (frame != nullptr && frame->owner > FRAME_OWNED_BY_FRAME_OBJECT) frame = frame->previous;
   return frame;
 }
 inline Frame* previousOf(const Frame* frame) { return pastEntry(frame->previous); }
 
-// How many units before the end of hidden code its first traceable instruction lies: it is the last one,
-// which calls nothing. (Were there none, RESUME would wait for ever for the code to be instrumented.)
+// The distance in units from the end of hidden code to its first traceable instruction. It is the last
+// instruction, which calls nothing. (If there were none, RESUME would wait for ever for the code to be
+// instrumented.)
 inline constexpr int32_t kTraceableTail = 1;
 
-// Whoever evaluates a frame calls this at the end, when the frame is no longer the current one: it leaves the
-// generator's handled exception, and clears and frees a frame that is over.
+// Called at the end of an evaluation, when the frame is no longer the current one. Leaves the generator's
+// handled exception, and clears and frees a frame that is over.
 enum class FrameEnd : uint8_t { kSuspended, kOver };
 void finishFrame(PyThreadState* tstate, Frame* frame, FrameEnd how);
 
@@ -44,9 +46,9 @@ inline int& tracedEvent(PyThreadState* tstate) { return tstate->what_event; }
 // How many calls of Python code may still be nested.
 inline int& recursionRemaining(PyThreadState* tstate) { return tstate->py_recursion_remaining; }
 
-// A function of sys.settrace() or sys.setprofile() is active on this thread, or a tool of sys.monitoring is
-// in use: tools see all threads, and single code objects may report to them. None of it while such a function
-// runs.
+// True if a function of sys.settrace() or sys.setprofile() is active on this thread, or if a tool of
+// sys.monitoring is in use. (Tools see all threads, and single code objects may report to them.) False while
+// such a function runs.
 inline bool isTracing(const PyThreadState* tstate) {
   if (tstate->tracing != 0) return false;
   bool found = tstate->c_tracefunc != nullptr || tstate->c_profilefunc != nullptr;

@@ -1,4 +1,4 @@
-// What opcodes mean alike from CPython 3.12 on; the version's own meaning.cc has the rest.
+// The meaning of opcodes that is the same since CPython 3.12. The version's own meaning.cc has the rest.
 #pragma once
 
 #include <iterator>
@@ -7,12 +7,12 @@
 
 namespace kintsugi::pyapi {
 
-// By the argument of CALL_INTRINSIC_1. They leave a result, which argument 1 tells those that left none
-// before. What is UNKNOWN is left to CPython.
+// By the argument of CALL_INTRINSIC_1. These instructions leave a result; an argument of 1 says so to
+// handlers that left none in CPython 3.11. UNKNOWN ones are done by CPython's function.
 inline constexpr uint8_t kIntrinsics[] = {
     op::UNKNOWN,        op::PRINT_EXPR,     op::IMPORT_STAR,  op::STOPITERATION_ERROR,
     op::ASYNC_GEN_WRAP, op::UNARY_POSITIVE, op::LIST_TO_TUPLE};
-// Of CALL_INTRINSIC_2.
+// The argument of CALL_INTRINSIC_2.
 inline constexpr uint32_t kPrepReraiseStar = 1;
 
 inline Meaning intrinsicMeaning(uint32_t number) {

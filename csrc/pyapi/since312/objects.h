@@ -1,4 +1,4 @@
-// How CPython lays out classes, ints and code units from 3.12 on; the version's own objects.h has the rest.
+// The layout of classes, ints and code units since CPython 3.12. The version's own objects.h has the rest.
 //
 // Ownership: everything is borrowed. Threads: the GIL is needed.
 #pragma once
@@ -12,11 +12,11 @@ namespace kintsugi::pyapi {
 
 // -- Classes and dicts
 
-// The dict of the class itself, without what it inherits. Interpreters have dicts of their own for static
+// The dict of the class itself, without what it inherits. Each interpreter has its own dicts for static
 // types.
 inline PyObject* dictOf(const PyTypeObject* type) { return _PyType_GetDict(const_cast<PyTypeObject*>(type)); }
 
-// `builtins.__import__` as the interpreter began with.
+// `builtins.__import__`, as it was when the interpreter started.
 inline PyObject* importFunction(const PyThreadState* tstate) { return tstate->interp->imports.import_func; }
 
 // -- Ints
@@ -28,7 +28,7 @@ inline bool isSmallInt(PyObject* object) {
 inline int64_t smallIntValue(PyObject* object) {
   return _PyLong_CompactValue(reinterpret_cast<PyLongObject*>(object));
 }
-// Of two ints (or instances of subclasses), whatever their classes say.
+// Compares two ints (or instances of subclasses), whatever their classes define.
 inline bool sameDigits(PyObject* a, PyObject* b) {
   const _PyLongValue& x = reinterpret_cast<PyLongObject*>(a)->long_value;
   const _PyLongValue& y = reinterpret_cast<PyLongObject*>(b)->long_value;

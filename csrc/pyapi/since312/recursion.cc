@@ -1,4 +1,4 @@
-// The limit of recursion, from CPython 3.12 on.
+// The recursion limit, since CPython 3.12.
 #include "pyapi/frame.h"
 
 namespace kintsugi::pyapi {

@@ -1,4 +1,4 @@
-// What CPython's evaluator does, from 3.13 on, between instructions when somebody asks for it.
+// Serves signals and other requests between instructions, since CPython 3.13.
 #include "pyapi/frame.h"
 
 namespace kintsugi::pyapi {

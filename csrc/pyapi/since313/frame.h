@@ -1,6 +1,6 @@
-// What frames have alike from CPython 3.13 on: the code and the place in it, the chain that a thread keeps of
-// them, and what makes the evaluator stop. What each function means is the same in each version;
-// pyapi/frame.h is what others include.
+// Parts of frames that are the same since CPython 3.13: the code and the place in it, the thread's chain of
+// frames, and the request for the evaluator to stop. Each function means the same in all versions; others
+// include pyapi/frame.h.
 //
 // Ownership, threads and invalidation: see there.
 #pragma once
@@ -16,7 +16,7 @@ inline void setCode(Frame* frame, PyCodeObject* code) {
   fillSlot(frame->f_executable, reinterpret_cast<PyObject*>(code));
 }
 
-// `instr_ptr` is the instruction that runs, or the next one to run while none does.
+// `instr_ptr` is the instruction that runs, or, if none does, the next one to run.
 inline int32_t runningUnit(const Frame* frame) {
   return static_cast<int32_t>(frame->instr_ptr - codeUnits(codeOf(frame)));
 }
@@ -30,7 +30,7 @@ inline bool evalBreakerSet(const PyThreadState* tstate) {
   return (__atomic_load_n(&tstate->eval_breaker, __ATOMIC_RELAXED) & _PY_EVAL_EVENTS_MASK) != 0;
 }
 
-// The thread itself has its current frame; an evaluation puts back the one that it found.
+// The thread itself has the current frame. At its end, an evaluation restores the frame that it found.
 struct EvaluationState {
   Frame* outer = nullptr;
 };
@@ -44,13 +44,14 @@ inline void unlinkEvaluation(PyThreadState* tstate, EvaluationState& state) {
 }
 inline bool isTracing(const PyThreadState* tstate, const EvaluationState&) { return isTracing(tstate); }
 
-// What the frame's generator is while it waits: the RESUME that follows says whether it delegates.
+// The state of the frame's generator while it is suspended. The RESUME that follows says whether it
+// delegates.
 inline int8_t suspendedState(const Frame* frame) {
   return (frame->instr_ptr->op.arg & 3) >= 2 ? FRAME_SUSPENDED_YIELD_FROM : FRAME_SUSPENDED;
 }
 
-// Code that is there to have CPython's evaluator do something: from 3.13 on it exports functions for all of
-// that.
+// Service functions make CPython's evaluator do something. They are not needed since CPython 3.13, which
+// exports functions for all of that.
 inline bool isServiceFrame(const Frame*) { return false; }
 
 }  // namespace kintsugi::pyapi

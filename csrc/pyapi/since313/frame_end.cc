@@ -1,4 +1,4 @@
-// From 3.13 on CPython's evaluator clears and frees the frames that it has run.
+// Since CPython 3.13 the evaluator clears and frees the frames that it has run.
 #include "pyapi/frame.h"
 
 namespace kintsugi::pyapi {

@@ -1,8 +1,9 @@
-// Where a frame is in which an exception is raised, or a call under way.
+// The place of a frame while an exception is raised in it, or while a call in it is under way.
 //
-// From CPython 3.13 on `instr_ptr` is the instruction then: its line is that of the traceback. Its handler is
-// looked for one unit before it, since the evaluator is past the instruction otherwise. That is the same one
-// but where the instruction is the first that a handler covers.
+// Since CPython 3.13 `instr_ptr` is the instruction itself then, and the traceback shows its line. CPython
+// searches the exception table one unit before `instr_ptr`, because otherwise the evaluator has already moved
+// past the instruction. Both units have the same handler, unless the instruction is the first one that a
+// handler covers.
 #include "pyapi/frame.h"
 #include "pyapi/opcodes.h"
 
@@ -18,7 +19,7 @@ bool sameHandler(const PyCodeObject* code, int32_t a, int32_t b) {
 }  // namespace
 
 void setRaisingUnit(Frame* frame, int32_t unit) {
-  // The unit after it is an inline cache of the same line, or the next instruction.
+  // The next unit is an inline cache, which has the same line, or the next instruction.
   const bool found = unit > 0 && sameHandler(codeOf(frame), unit - 1, unit);
   setRunningUnit(frame, found ? unit : unit + 1);
 }

@@ -1,4 +1,4 @@
-// CPython's numbered intrinsics: from 3.13 on it exports the tables.
+// CPython's numbered intrinsics: since version 3.13 it exports their tables.
 #include "pyapi/intrinsics.h"
 
 #define Py_BUILD_CORE 1

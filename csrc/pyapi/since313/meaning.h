@@ -1,4 +1,4 @@
-// What opcodes mean alike from CPython 3.13 on; the version's own meaning.cc has the rest.
+// The meaning of opcodes that is the same since CPython 3.13. The version's own meaning.cc has the rest.
 #pragma once
 
 #include "pyapi/since312/meaning.h"

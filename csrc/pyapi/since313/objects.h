@@ -1,4 +1,4 @@
-// How CPython lays out instances from 3.13 on, and where a call has its null; the version's own objects.h has
+// The layout of instances since CPython 3.13, and where a call has its null. The version's own objects.h has
 // the rest.
 //
 // Ownership: everything is borrowed. Threads: the GIL is needed.
@@ -14,8 +14,8 @@
 
 namespace kintsugi::pyapi {
 
-// -- Instances whose attributes are kept inline, after the object's head. A dict that somebody asks for
-// shares them; here they are said to be in the dict then.
+// -- Instances whose attributes are stored inline, behind the object's head. If somebody asks for the dict,
+// it shares these values; from then on they count as being in the dict.
 
 // Null: a dict has the attributes, or there are none.
 inline PyDictValues* managedValues(PyObject* owner) {
@@ -34,20 +34,20 @@ inline int optionalAttribute(PyObject* object, PyObject* name, PyObject** value)
   return PyObject_GetOptionalAttr(object, name, value);
 }
 
-// The version of all that look-up on a type finds; 0: it has none, since it was changed, or was changed too
-// often to get another one.
+// The version of everything that look-up on a type finds. 0: it has none, because it was changed, or was
+// changed too often to get another one.
 inline unsigned validTypeVersion(const PyTypeObject* type) { return type->tp_version_tag; }
 inline void setTypeVersion(PyTypeObject* type, unsigned version) { type->tp_version_tag = version; }
 
-// What `import` calls, in the builtins of a frame, which may be any mapping. The same answers.
+// What `import` calls, from the builtins of a frame, which may be any mapping. Returns as above.
 inline int importEntry(PyObject* builtins, PyObject** function) {
   return PyMapping_GetOptionalItem(builtins, &_Py_ID(__import__), function);
 }
 
-// `raise X from C`, where C() is no exception, is an error.
+// `raise X from C` is an error if C() is no exception.
 inline constexpr bool kChecksCause = true;
 
-// The null of a plain callable lies above it when it is called.
+// For a call, the null of a plain callable is above it.
 inline constexpr bool kNullBelowCallable = false;
 
 }  // namespace kintsugi::pyapi

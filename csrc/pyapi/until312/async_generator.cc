@@ -1,4 +1,4 @@
-// The values that async generators yield, up to CPython 3.12.
+// Values that async generators yield, up to CPython 3.12.
 #include "pyapi/generator.h"
 
 namespace kintsugi::pyapi {

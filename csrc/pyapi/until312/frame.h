@@ -1,5 +1,5 @@
-// What frames and the thread's state have alike up to CPython 3.12: the place in the code, and where the
-// evaluator keeps the current frame. The version's own frame.h has the rest.
+// Parts of frames and the thread's state that are the same up to CPython 3.12: the place in the code, and
+// where the evaluator keeps the current frame. The version's own frame.h has the rest.
 //
 // Ownership, threads and invalidation: see pyapi/frame.h, which is what others include.
 #pragma once
@@ -11,8 +11,7 @@ namespace kintsugi::pyapi {
 inline PyCodeObject* codeOf(const Frame* frame) { return frame->f_code; }
 inline void setCode(Frame* frame, PyCodeObject* code) { frame->f_code = code; }
 
-// `prev_instr` is the code unit *before* the next one to run, or, while an instruction runs, that
-// instruction.
+// `prev_instr` is the instruction that runs; if none does, it is the code unit *before* the next one to run.
 inline int32_t runningUnit(const Frame* frame) {
   return static_cast<int32_t>(frame->prev_instr - codeUnits(frame->f_code));
 }
@@ -34,7 +33,7 @@ inline bool evalBreakerSet(const PyThreadState* tstate) {
 using EvaluationState = _PyCFrame;
 inline Frame*& currentSlot(PyThreadState*, EvaluationState& state) { return state.current_frame; }
 
-// What the frame's generator is while it waits.
+// The state of the frame's generator while it is suspended.
 inline int8_t suspendedState(const Frame*) { return FRAME_SUSPENDED; }
 
 }  // namespace kintsugi::pyapi

@@ -1,5 +1,4 @@
-// What CPython's private functions for objects are called up to 3.12, and what its instructions do in other
-// ways.
+// Names of CPython's private functions for objects up to 3.12, and what its instructions do differently.
 //
 // Ownership: what a look-up finds is a new reference. Threads: the GIL is needed.
 #pragma once
@@ -13,7 +12,8 @@ inline int optionalAttribute(PyObject* object, PyObject* name, PyObject** value)
   return _PyObject_LookupAttr(object, name, value);
 }
 
-// The version of all that look-up on a type finds; 0: it has none, since it was changed, or can't have one.
+// The version of everything that look-up on a type finds. 0: it has none, because it was changed, or can't
+// have one.
 inline unsigned validTypeVersion(const PyTypeObject* type) {
   return (type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG) != 0 ? type->tp_version_tag : 0;
 }
@@ -22,16 +22,16 @@ inline void setTypeVersion(PyTypeObject* type, unsigned version) {
   type->tp_flags |= Py_TPFLAGS_VALID_VERSION_TAG;
 }
 
-// What `import` calls, in the builtins of a frame, which have to be a dict. The same answers.
+// What `import` calls, from the builtins of a frame, which have to be a dict. Returns as above.
 inline int importEntry(PyObject* builtins, PyObject** function) {
   *function = Py_XNewRef(PyDict_GetItemWithError(builtins, &_Py_ID(__import__)));
   return *function != nullptr ? 1 : PyErr_Occurred() != nullptr ? -1 : 0;
 }
 
-// `raise X from C`, where C() is no exception: nobody says so.
+// `raise X from C` is no error if C() is no exception.
 inline constexpr bool kChecksCause = false;
 
-// The null of a plain callable lies below it when it is called.
+// For a call, the null of a plain callable is below it.
 inline constexpr bool kNullBelowCallable = true;
 
 }  // namespace kintsugi::pyapi

@@ -1,5 +1,4 @@
-// What CPython's evaluator does by functions of its own from 3.14 on: no compiler before writes such
-// instructions.
+// Functions that only CPython 3.14 and later need: earlier compilers emit no such instructions.
 #include "pyapi/intrinsics.h"
 
 namespace kintsugi::pyapi {

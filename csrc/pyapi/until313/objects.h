@@ -1,4 +1,4 @@
-// The number that CPython gives each state of each dict, and the parts of functions, up to 3.13.
+// The version that CPython gives each state of each dict, and the parts of functions, up to 3.13.
 //
 // Ownership: the number is borrowed. Threads: the GIL is needed.
 #pragma once
@@ -14,10 +14,10 @@ namespace kintsugi::pyapi {
 inline uint64_t* versionTagOf(PyDictObject* dict) { return &dict->ma_version_tag; }
 #pragma GCC diagnostic pop
 
-// Functions have no function that makes their annotations (PEP 649): no instruction gives them one.
+// Functions have no function that makes their annotations (PEP 649), so no instruction sets one.
 inline void setAnnotate(PyFunctionObject*, PyObject*) {}
 
-// What messages of the evaluator say.
+// Parts of the evaluator's messages.
 inline constexpr const char* kNotAwaitable = "object %.100s can't be used in 'await' expression";
 inline constexpr bool kTellsSizes =
     false;  // of a tuple, list or dict that is unpacked, and of what split() gave

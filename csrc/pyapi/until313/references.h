@@ -1,7 +1,7 @@
-// What a field of a frame that holds an object is up to CPython 3.13: a pointer.
+// The representation of an object in a field of a frame, up to CPython 3.13: a pointer.
 //
-// Ownership: objectIn() borrows; fillSlot() puts a reference there that it does not count. Threads: the GIL
-// is needed.
+// Ownership: objectIn() borrows; fillSlot() stores a reference without counting it. Threads: the GIL is
+// needed.
 #pragma once
 
 #include "pyapi/internal.h"

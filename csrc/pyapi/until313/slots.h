@@ -27,13 +27,13 @@ inline PyObject* stackAt(const Frame* frame, int index) {
 inline void pushOn(Frame* frame, PyObject* object) { frame->localsplus[frame->stacktop++] = object; }
 inline PyObject* popFrom(Frame* frame) { return frame->localsplus[--frame->stacktop]; }
 
-// A new frame: no variable has a value, and the stack is empty.
+// For a new frame: unsets all variables and empties the stack.
 inline void emptySlots(Frame* frame) {
   const int count = codeOf(frame)->co_nlocalsplus;
   for (int i = 0; i < count; ++i) frame->localsplus[i] = nullptr;
   frame->stacktop = count;
 }
-// How long the frame is up to the top of its stack; `copy` is a copy of so many bytes of it.
+// The size of the frame in bytes, up to the top of its stack; `copy` is a copy of these bytes.
 inline size_t usedSize(const Frame* frame) {
   return offsetof(Frame, localsplus) + sizeof(PyObject*) * static_cast<size_t>(frame->stacktop);
 }

@@ -1,5 +1,4 @@
-// What CPython 3.11's evaluator does between instructions when somebody asks for it, and its limit of
-// recursion.
+// Serves signals and other requests between instructions, and checks the recursion limit, in CPython 3.11.
 #include "pyapi/frame.h"
 #include "pyapi/ref.h"
 
@@ -7,7 +6,7 @@ namespace kintsugi::pyapi {
 
 namespace {
 
-// CPython's own arithmetic of the flag that makes evaluators stop; its functions are not exported.
+// Computes the flag that makes evaluators stop, as CPython does. Its own functions are not exported.
 void recomputeEvalBreaker(PyInterpreterState* interp) {
   _ceval_runtime_state& runtime = _PyRuntime.ceval;
   _ceval_state& state = interp->ceval;
@@ -26,8 +25,8 @@ bool handleEvalBreaker(PyThreadState* tstate) {
   _ceval_state& state = interp->ceval;
   const bool signals = _Py_atomic_load_relaxed(&_PyRuntime.ceval.signals_pending) != 0;
   const bool calls = _Py_atomic_load_relaxed(&state.pending.calls_to_do) != 0;
-  // Does both, on the thread that may: it also resets the requests and, when a handler raises, sets them
-  // again.
+  // Serves both kinds, on the thread that may do so. The call also resets the requests, and sets them again
+  // if a handler raises.
   if ((signals || calls) && Py_MakePendingCalls() != 0) {
     return false;
   }

@@ -1,6 +1,5 @@
-// CPython 3.11's frames, where they differ: who clears them, what is hidden, the chain that a thread keeps of
-// them, and the counters beside it. What each function means is the same in each version; pyapi/frame.h is
-// what others include.
+// Parts of frames that are particular to CPython 3.11: who clears them, what is hidden, the thread's chain of
+// frames, and counters. Each function means the same in all versions; others include pyapi/frame.h.
 //
 // Ownership, threads and invalidation: see there.
 #pragma once
@@ -11,23 +10,24 @@ namespace kintsugi::pyapi {
 
 inline PyFunctionObject* functionOf(const Frame* frame) { return frame->f_func; }
 inline void setFunction(Frame* frame, PyFunctionObject* function) { frame->f_func = function; }
-// Of a generator, also when its frame is over.
+// The code of a generator, also if its frame is over.
 inline PyCodeObject* codeOf(const PyGenObject* generator) { return generator->gi_code; }
 
 inline Frame* previousOf(const Frame* frame) { return frame->previous; }
 inline Frame* currentFrame(PyThreadState* tstate) { return tstate->cframe->current_frame; }
 
-// How many units before the end of hidden code its first traceable instruction lies: there is none.
+// The distance in units from the end of hidden code to its first traceable instruction: there is none.
 inline constexpr int32_t kTraceableTail = 0;
 
-// Whoever evaluates a frame calls this at the end. In 3.11 its caller does what there is to do.
+// Called at the end of an evaluation. In CPython 3.11 its caller does all that is needed.
 enum class FrameEnd : uint8_t { kSuspended, kOver };
 inline void finishFrame(PyThreadState*, Frame*, FrameEnd) {}
 
 // An exception is pending on the running thread.
 inline bool isRaising(const PyThreadState* tstate) { return tstate->curexc_type != nullptr; }
 
-// A frame of code that is there to have CPython's evaluator do something: only that may run it.
+// True for a frame of a service function (v312/service.h), which only CPython's evaluator may run. 3.11 needs
+// none.
 inline bool isServiceFrame(const Frame*) { return false; }
 
 // The event that the thread's tracing function is notified of.
@@ -39,7 +39,7 @@ inline int& recursionRemaining(PyThreadState* tstate) { return tstate->recursion
 // A sys.settrace() or sys.setprofile() function is active on this thread.
 inline bool isTracing(const PyThreadState* tstate) { return tstate->cframe->use_tracing != 0; }
 
-// An evaluation begins and ends: whether a tracing function is active is carried in and out.
+// Called where an evaluation begins and ends. Passes on whether a tracing function is active.
 inline void linkEvaluation(PyThreadState* tstate, EvaluationState& state) {
   state = {.use_tracing = tstate->cframe->use_tracing,
            .current_frame = tstate->cframe->current_frame,

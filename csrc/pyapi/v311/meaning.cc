@@ -1,4 +1,4 @@
-// What CPython 3.11's opcodes mean: each is the instruction that its row says.
+// The meaning of CPython 3.11's opcodes: each is the instruction that its row says.
 #include "pyapi/opcodes.h"
 
 namespace kintsugi::pyapi {

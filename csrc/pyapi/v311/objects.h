@@ -1,5 +1,5 @@
-// How CPython 3.11 lays out instances, classes, ints and code units. pyapi/object_layout.h and its like are
-// what others include.
+// The layout of instances, classes, ints and code units in CPython 3.11. Others include pyapi/object_layout.h
+// and the like.
 //
 // Ownership: everything is borrowed. Threads: the GIL is needed.
 #pragma once
@@ -27,7 +27,7 @@ inline PyObject* dictIn(PyObject* const* slot) { return *slot; }
 inline PyObject* dictOf(const PyTypeObject* type) { return type->tp_dict; }
 inline uint64_t* versionTag(PyObject* dict) { return versionTagOf(reinterpret_cast<PyDictObject*>(dict)); }
 
-// `builtins.__import__` as the interpreter began with.
+// `builtins.__import__`, as it was when the interpreter started.
 inline PyObject* importFunction(const PyThreadState* tstate) { return tstate->interp->import_func; }
 
 // -- Ints
@@ -40,7 +40,7 @@ inline bool isSmallInt(PyObject* object) {
 inline int64_t smallIntValue(PyObject* object) {
   return static_cast<int64_t>(Py_SIZE(object)) * reinterpret_cast<PyLongObject*>(object)->ob_digit[0];
 }
-// Of two ints (or instances of subclasses), whatever their classes say.
+// Compares two ints (or instances of subclasses), whatever their classes define.
 inline bool sameDigits(PyObject* a, PyObject* b) {
   const auto* x = reinterpret_cast<PyLongObject*>(a);
   const auto* y = reinterpret_cast<PyLongObject*>(b);

@@ -1,8 +1,8 @@
-// What CPython 3.12's evaluator does between instructions when somebody asks for it.
+// Serves signals and other requests between instructions, in CPython 3.12.
 //
 // Signals, pending calls, asynchronous exceptions, the GIL and the collector are served by functions that
-// CPython does not export, at the beginning of each function among other places: so a function that does
-// nothing is called.
+// CPython does not export. They run, among other places, when a function begins. So an empty function is
+// called.
 #include "pyapi/frame.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
@@ -15,11 +15,11 @@ bool handleEvalBreaker(PyThreadState* tstate) {
   static constinit Lazy<PyObject*> slot;
   static constexpr uint8_t kNothing[] = {raw::RESUME, 0, raw::RETURN_CONST, 0};
   PyObject* service = slot.get([] { return makeService(0, kNothing); });
-  if (service == nullptr) {  // there was no memory: somebody else will serve them
+  if (service == nullptr) {  // no memory: a later check serves them
     PyErr_Clear();
     return true;
   }
-  // The call must not count: it may come where the limit of recursion is just kept.
+  // The call must not count as recursion: it may come where the recursion limit is just not exceeded.
   constexpr int kLevels = 4;
   tstate->py_recursion_remaining += kLevels;
   tstate->c_recursion_remaining += kLevels;

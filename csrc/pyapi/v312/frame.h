@@ -1,5 +1,5 @@
-// CPython 3.12's frames, where they differ: the chain that a thread keeps of them. What each function means
-// is the same in each version; pyapi/frame.h is what others include.
+// Parts of frames that are particular to CPython 3.12: the thread's chain of frames. Each function means the
+// same in all versions; others include pyapi/frame.h.
 //
 // Ownership, threads and invalidation: see there.
 #pragma once
@@ -13,10 +13,10 @@ namespace kintsugi::pyapi {
 
 inline Frame* currentFrame(PyThreadState* tstate) { return pastEntry(tstate->cframe->current_frame); }
 
-// A frame of code that is there to have CPython's evaluator do something: only that may run it.
+// True for a frame of a service function (v312/service.h), which only CPython's evaluator may run.
 bool isServiceFrame(const Frame* frame);
 
-// An evaluation begins and ends.
+// Called where an evaluation begins and ends.
 inline void linkEvaluation(PyThreadState* tstate, EvaluationState& state) {
   state = {.current_frame = tstate->cframe->current_frame, .previous = tstate->cframe};
   tstate->cframe = &state;

@@ -1,5 +1,5 @@
-// CPython 3.12's evaluator clears and frees the frames that it has run, with functions that it does not
-// export.
+// Clears and frees the frames that have run. CPython 3.12's evaluator does this with functions that it does
+// not export.
 #include <utility>
 
 #include "pyapi/frame.h"
@@ -22,7 +22,7 @@ void clearExceptCode(Frame* frame) {
   Py_DECREF(frame->f_funcobj);
 }
 
-// Frames of functions lie on a stack of chunks, the running one on top.
+// Frames of functions are on a stack of chunks, with the running frame on top.
 void popFrame(PyThreadState* tstate, Frame* frame) {
   auto** base = reinterpret_cast<PyObject**>(frame);
   _PyStackChunk* chunk = tstate->datastack_chunk;
@@ -39,7 +39,7 @@ void popFrame(PyThreadState* tstate, Frame* frame) {
   arena.free(arena.ctx, chunk, chunk->size);
 }
 
-// What the generator handles is no longer what the thread handles.
+// The exception that the generator handles is no longer the thread's handled exception.
 void leaveHandled(PyThreadState* tstate, PyGenObject* generator) {
   tstate->exc_info = generator->gi_exc_state.previous_item;
   generator->gi_exc_state.previous_item = nullptr;

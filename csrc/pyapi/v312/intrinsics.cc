@@ -1,4 +1,4 @@
-// CPython 3.12's numbered intrinsics: functions whose code is the instruction.
+// CPython 3.12's numbered intrinsics: each is called by a function whose code is just the instruction.
 #include "pyapi/intrinsics.h"
 
 #include <array>
@@ -11,7 +11,7 @@ namespace kintsugi::pyapi {
 
 namespace {
 
-// f(a) or f(a, b), made once for each number.
+// A function f(a) or f(a, b) for this number; made once.
 PyObject* service(uint32_t number, bool two) {
   static auto* made = new std::map<std::pair<uint32_t, bool>, PyObject*>();
   PyObject*& function = (*made)[{number, two}];

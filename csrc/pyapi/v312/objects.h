@@ -1,4 +1,4 @@
-// How CPython 3.12 lays out instances. pyapi/object_layout.h and its like are what others include.
+// The layout of instances in CPython 3.12. Others include pyapi/object_layout.h and the like.
 //
 // Ownership: everything is borrowed. Threads: the GIL is needed.
 #pragma once
@@ -11,8 +11,8 @@
 
 namespace kintsugi::pyapi {
 
-// -- Instances whose attributes are kept inline until somebody asks for their dict (managed dicts): one word
-// has the dict, or, with the lowest bit set, where the values are
+// -- Instances whose attributes are stored inline until somebody asks for their dict (managed dicts). One
+// word has the dict, or, with the lowest bit set, the address of the values.
 
 // Null: a dict has the attributes, or there are none.
 inline PyDictValues* managedValues(PyObject* owner) {

@@ -1,9 +1,10 @@
-// Functions that are there to have CPython's evaluator do what it exports no function for.
+// Service functions: functions that make CPython's evaluator do something for which it exports no function.
 //
-// They are put together from their instructions: making one runs no Python code (compile() would: audit
-// hooks). Their frames are hidden, and no evaluator of ours runs them (isServiceFrame()). Ownership: a
-// service lives as long as the process. Threads: the GIL is needed. Example: PyObject* none = makeService(0,
-// {{raw::RESUME, 0, raw::RETURN_CONST, 0}}); PyObject_CallNoArgs(none);
+// They are put together from instructions, because making one must not run Python code (compile() would:
+// audit hooks). Their frames are hidden, and no evaluator of ours runs them (isServiceFrame()). Ownership: a
+// service function is never freed. Threads: the GIL is needed. Example:
+//  PyObject* none = makeService(0, {{raw::RESUME, 0, raw::RETURN_CONST, 0}});
+//  PyObject_CallNoArgs(none);
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@
 
 namespace kintsugi::pyapi {
 
-// A function of so many arguments (at most two), the first variables. `code` is its code units; its only
-// constant is None, its stack two deep. Null: an exception is pending.
+// A function with this many arguments (at most two), which are its first variables. `code` has its code
+// units. Its only constant is None, and its stack is two deep. Null: an exception is pending.
 PyObject* makeService(int arguments, std::span<const uint8_t> code);
 
 }  // namespace kintsugi::pyapi

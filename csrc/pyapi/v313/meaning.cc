@@ -1,4 +1,4 @@
-// What CPython 3.13's opcodes mean where their argument says which instruction they are.
+// The meaning of CPython 3.13's opcodes. For some, the argument decides which instruction it is.
 #include "pyapi/since313/meaning.h"
 
 namespace kintsugi::pyapi {

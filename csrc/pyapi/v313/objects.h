@@ -1,5 +1,4 @@
-// What CPython 3.13 keeps of the states of a dict. pyapi/object_layout.h and its like are what others
-// include.
+// Versions of dicts in CPython 3.13. Others include pyapi/object_layout.h and the like.
 //
 // Ownership: everything is borrowed. Threads: the GIL is needed.
 #pragma once
@@ -11,12 +10,12 @@
 
 namespace kintsugi::pyapi {
 
-// Moves the values that a dict shares with an instance into memory of the dict's own. The instance stores its
-// attributes by way of the dict from then on, as after any other change that it can't share.
+// Moves the values that a dict shares with an instance into memory of the dict's own. From then on, the
+// instance stores its attributes through the dict, as after any other change that can't be shared.
 void takeValues(PyDictObject* dict);
 
-// While a dict shares the values of an instance, `instance.name = value` changes it without a new version:
-// what has its version looked at shares nothing.
+// While a dict shares the values of an instance, `instance.name = value` changes the dict without a new
+// version. So the sharing ends when a version is asked for.
 inline uint64_t* versionTag(PyObject* dict) {
   auto* self = reinterpret_cast<PyDictObject*>(dict);
   if (self->ma_values != nullptr && self->ma_values->embedded != 0) [[unlikely]]

@@ -1,5 +1,5 @@
-// Dicts that share the inline values of an instance. CPython has a function that parts the two, but does not
-// export it: this is the same, without the instance, whose values are known by the dict.
+// Separates a dict from the inline values that it shares with an instance. CPython has a function for this,
+// but does not export it, and it needs the instance. This one only needs the dict, which knows the values.
 #include <cstring>
 
 #include "pyapi/dict.h"
@@ -8,14 +8,13 @@ namespace kintsugi::pyapi {
 
 namespace {
 
-// As CPython allocates them, since it frees them: the head, the values, and after these the order in which
-// they were set, a byte each.
+// Allocates values the way CPython does, since CPython frees them: the head, the values, and then the
+// insertion order, one byte for each value.
 PyDictValues* newValues(uint8_t capacity) {
   const size_t order = _Py_SIZE_ROUND_UP(capacity, sizeof(PyObject*));
   auto* values =
       static_cast<PyDictValues*>(PyMem_Calloc(1, (size_t{capacity} + 1) * sizeof(PyObject*) + order));
-  if (values == nullptr)
-    Py_FatalError("out of memory");  // a version that says nothing would be a wrong guard
+  if (values == nullptr) Py_FatalError("out of memory");  // guards on this dict would be wrong otherwise
   values->capacity = capacity;
   return values;
 }
@@ -33,7 +32,7 @@ void takeValues(PyDictObject* dict) {
   }
   inside->valid = 0;
   dict->ma_values = values;
-  // So far the instance showed them to the collector.
+  // So far the collector has reached the values through the instance.
   if (PyObject_GC_IsTracked(reinterpret_cast<PyObject*>(dict)) == 0) PyObject_GC_Track(dict);
 }
 

@@ -1,4 +1,4 @@
-// Numbers for the states of dicts, by a watcher (PEP 699).
+// Versions of dicts, kept by a dict watcher (PEP 699).
 #include "pyapi/dict.h"
 #include "pyapi/lazy.h"
 
@@ -16,14 +16,14 @@ constexpr uint64_t kOthers = DICT_WATCHER_AND_MODIFICATION_MASK;
 constexpr uint64_t kStep = kOthers + 1;
 static_assert((kStep & kOthers) == 0, "the bits of others are the lower ones");
 
-uint64_t last = 0;  // the number that was given last, shifted; the GIL guards it
+uint64_t last = 0;  // the last version that was given, shifted; the GIL guards it
 
 void renumber(PyDictObject* dict) {
   last += kStep;
   dict->_ma_watcher_tag = last | (dict->_ma_watcher_tag & kOthers);
 }
 
-// Called before the change. Nothing can ask for the version until it is over, but for other watchers.
+// Called before the change. Until the change is made, only other watchers could ask for the version.
 int changes(PyDict_WatchEvent event, PyObject* dict, PyObject*, PyObject*) {
   if (event != PyDict_EVENT_DEALLOCATED) renumber(reinterpret_cast<PyDictObject*>(dict));
   return 0;
@@ -40,7 +40,7 @@ int ourWatcher() {
 
 }  // namespace
 
-// Without a place among the watchers each question gets another answer: no state is known again then.
+// If all watcher slots are taken, each question gets a new version, so no state is ever recognized.
 void numberStates(PyDictObject* dict) {
   const int watcher = ourWatcher();
   if (watcher >= 0) {

@@ -1,4 +1,4 @@
-// What CPython 3.14's evaluator does by functions and tables that it exports.
+// Instructions of CPython 3.14 for which it exports functions and tables.
 #include "pyapi/intrinsics.h"
 #include "pyapi/ref.h"
 

@@ -1,10 +1,10 @@
-// How a dict's states are distinguished in CPython 3.14, which numbers none. pyapi/object_layout.h and its
-// like are what others include.
+// Versions of dicts in CPython 3.14, which has none of its own. Others include pyapi/object_layout.h and the
+// like.
 //
-// A dict whose version is asked for is watched from then on: before each change CPython calls us, and we give
-// it another number. The numbers lie in the bits of the dict's own tag that a build with the GIL leaves
-// unused, above the watchers and the counter of CPython's optimizer; a dict that has not been asked about has
-// none. Ownership: borrowed. Threads: the GIL is needed.
+// A dict is watched from when its version is first asked for. Before each change CPython calls us, and we
+// give the dict another version. Versions are stored in bits of the dict's own tag that a build with the GIL
+// leaves unused, above the watchers and the counter of CPython's optimizer. A dict that was never asked for
+// has no version. Ownership: borrowed. Threads: the GIL is needed.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace kintsugi::pyapi {
 
-// The bit of our watcher in tags; 0: there is none yet, or no place for one.
+// The bit of our watcher in tags; 0: there is none yet, or all watcher slots are taken.
 extern uint64_t watcherBit;
 
-// Watches the dict, and gives it a number.
+// Watches the dict and gives it a version.
 void numberStates(PyDictObject* dict);
 
 inline uint64_t* versionTag(PyObject* dict) {
@@ -26,13 +26,13 @@ inline uint64_t* versionTag(PyObject* dict) {
   return &self->_ma_watcher_tag;
 }
 
-// What makes the annotations when they are asked for (PEP 649); the reference is taken over. The function is
-// new.
+// Sets the function that makes the annotations when they are asked for (PEP 649); takes over the reference.
+// The function must be new.
 inline void setAnnotate(PyFunctionObject* function, PyObject* annotate) {
   function->func_annotate = annotate;
 }
 
-// What messages of the evaluator say.
+// Parts of the evaluator's messages.
 inline constexpr const char* kNotAwaitable = "'%.100s' object can't be awaited";
 inline constexpr bool kTellsSizes =
     true;  // of a tuple, list or dict that is unpacked, and of what split() gave

@@ -1,7 +1,7 @@
-// The place that an exception came from, as an object: an int of a class that nothing else is of.
+// The place that an exception came from, as an object: an int of a class that nothing else has.
 //
-// CPython keeps it as a tagged int on the stack, which is no object. There is one object for each place, for
-// good.
+// CPython 3.14 keeps the place on the stack as a tagged int, which is no object. For each place, one object
+// is made and never freed.
 #include <vector>
 
 #include "pyapi/errors.h"
@@ -27,7 +27,7 @@ std::vector<PyObject*>* places = nullptr;
 bool isPlace(PyObject* object) { return Py_TYPE(object) == placeClass; }
 
 PyObject* newPlace(int32_t unit) {
-  const PendingErrorScope kept;  // it is asked for while an exception is on its way
+  const PendingErrorScope kept;  // called while an exception is pending
   if (placeClass == nullptr) {
     placeClass = makeClass();
     if (placeClass == nullptr) return nullptr;
@@ -42,7 +42,7 @@ PyObject* newPlace(int32_t unit) {
 
 PyObject* plainPlace(_PyStackRef place) {
   PyObject* object = newPlace(static_cast<int32_t>(PyStackRef_UntagInt(place)));
-  if (object == nullptr) Py_FatalError("out of memory");  // the frame could not be taken over
+  if (object == nullptr) Py_FatalError("out of memory");  // the frame can't be converted
   return object;
 }
 

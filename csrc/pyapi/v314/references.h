@@ -1,9 +1,10 @@
-// What a field of a frame that holds an object is in CPython 3.14: a pointer, with tags in its lower bits.
+// The representation of an object in a field of a frame in CPython 3.14: a pointer with tags in its lower
+// bits.
 //
-// Bit 0 says that the reference is not counted: that of immortal objects always has it, and the bit alone
-// stands for no object. Both bits together are those of an int that is no object: the place that an exception
-// came from, on the stack of a frame that handles it. Ownership: objectIn() borrows; fillSlot() puts a
-// reference there that it does not count. Threads: the GIL is needed.
+// Bit 0 says that the reference is not counted. References to immortal objects always have it, and the bit
+// alone stands for no object. Both bits together mark an int that is no object: the place that an exception
+// came from, on the stack of a frame that handles it. Ownership: objectIn() borrows; fillSlot() stores a
+// reference without counting it. Threads: the GIL is needed.
 #pragma once
 
 #include "pyapi/internal.h"

@@ -1,9 +1,9 @@
 // The variables and the value stack of a frame in CPython 3.14: an array of tagged references.
 //
-// Variables keep that form always, since others read and write them while the frame runs. The stack of a
-// frame that we evaluate is one of plain references, null where there is no object; nobody else looks at it
-// then, and CPython's collector sees the variables alone. Ownership, threads and invalidation: see
-// pyapi/frame_fields.h, which says what each function does.
+// Variables always keep that form, since others read and write them while the frame runs. While we evaluate a
+// frame, its stack has plain references, null where there is no object. Nobody else looks at it then, and
+// CPython's collector only sees the variables. Ownership, threads and invalidation: see pyapi/frame_fields.h,
+// which says what each function does.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace kintsugi::pyapi {
 
-// A reference that somebody counts, without its tags, and the other way round. CPython's tagged int is an
-// object of a class of our own on the stack of a frame that we evaluate.
+// Converts a counted reference to one without tags, and back. On the stack of a frame that we evaluate,
+// CPython's tagged int is an object of a class of ours.
 PyObject* plainPlace(_PyStackRef place);
 bool isPlace(PyObject* object);
 _PyStackRef taggedPlace(PyObject* place);
