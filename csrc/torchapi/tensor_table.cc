@@ -24,6 +24,7 @@ size_t TensorTable::metaHash(const ir::TensorDesc& info) {
 
 void TensorTable::bind(const at::TensorImpl* impl, size_t stamp, ir::ValueId value, MetaLevel level) {
   auto [it, inserted] = known_.try_emplace(impl);
+  if (!inserted && it->second.value < value) changed_[it->second.value] = value;
   it->second.value = value;
   it->second.stamp = stamp;
   if (inserted) {
@@ -41,12 +42,20 @@ void TensorTable::forget(ir::ValueId value) {
 }
 
 void TensorTable::setLevel(ir::ValueId value, MetaLevel level) {
+  value = newest(value);
   if (value >= levels_.size()) {
     levels_.resize(value + 64, MetaLevel::kUnknown);
     declared_.resize(value + 64, MetaLevel::kUnknown);
   }
   levels_[value] = level;
   declared_[value] = std::min(declared_[value], level);
+}
+
+std::vector<MetaLevel> TensorTable::takeLevels() {
+  for (auto it = changed_.rbegin(); it != changed_.rend(); ++it) {
+    declared_[it->first] = std::min(declared_[it->first], declared_[it->second]);
+  }
+  return std::move(declared_);
 }
 
 ir::MetaId TensorTable::internMeta(ir::Trace& trace, const ir::TensorDesc& info) {

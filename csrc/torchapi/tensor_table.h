@@ -6,6 +6,7 @@
 // find() die at the next bind().
 #pragma once
 
+#include <map>
 #include <unordered_map>
 #include <vector>
 
@@ -28,22 +29,25 @@ class TensorTable {
     const auto it = known_.find(impl);
     return it == known_.end() ? nullptr : &it->second;
   }
+  // A tensor whose metadata an operation in place has changed gets a value of its own then. Shadows still
+  // name the earlier one: what is asked of it is answered for the tensor as it is now.
   void bind(const at::TensorImpl* impl, size_t stamp, ir::ValueId value, MetaLevel level);
   void forget(ir::ValueId value);  // no tensor has this value any more
 
   MetaLevel level(ir::ValueId value) const {
-    return value < levels_.size() ? levels_[value] : MetaLevel::kUnknown;
+    const ir::ValueId now = newest(value);
+    return now < levels_.size() ? levels_[now] : MetaLevel::kUnknown;
   }
   void setLevel(ir::ValueId value, MetaLevel level);
   // For the result of an operator whose sizes nobody declares, where all arguments are known: in every run it
   // is likely to have the metadata that it has now.
   void setLikely(ir::ValueId value, const OpSchema& op) { likely_[value] = &op; }
   const std::string* likelyFrom(ir::ValueId value) const {
-    const auto it = likely_.find(value);
+    const auto it = likely_.find(newest(value));
     return it == likely_.end() ? nullptr : &it->second->name;
   }
   // By value: the level at the value's definition. Guards in the trace may have raised level() since.
-  std::vector<MetaLevel> takeLevels() { return std::move(declared_); }
+  std::vector<MetaLevel> takeLevels();
   void adoptLevels(const std::vector<MetaLevel>& levels) { levels_ = declared_ = levels; }
 
   ir::MetaId internMeta(ir::Trace& trace, const ir::TensorDesc& info);
@@ -53,10 +57,16 @@ class TensorTable {
 
  private:
   static size_t metaHash(const ir::TensorDesc& info);
+  ir::ValueId newest(ir::ValueId value) const {
+    for (auto it = changed_.find(value); it != changed_.end(); it = changed_.find(value)) value = it->second;
+    return value;
+  }
 
   std::unordered_map<const at::TensorImpl*, Known> known_;
   std::vector<MetaLevel> levels_;    // by ValueId
   std::vector<MetaLevel> declared_;  // likewise
+  std::map<ir::ValueId, ir::ValueId>
+      changed_;  // a value whose tensor has changed, and the next one, which is larger
   std::unordered_map<ir::ValueId, const OpSchema*> likely_;
   std::unordered_multimap<size_t, ir::MetaId> metaIndex_;  // the trace's metadata, by hash
   std::unordered_map<const OpSchema*, uint32_t> opNames_;
