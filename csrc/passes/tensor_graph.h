@@ -52,8 +52,8 @@ inline bool isReduce(Core op) { return op >= Core::kReduceSum; }
 inline bool findsPlace(Core op) { return op == Core::kReduceArgMax || op == Core::kReduceArgMin; }
 inline bool isCompare(Core op) { return op >= Core::kEq && op <= Core::kGe; }
 
-// Types of elements that kernels compute with: some of ir::DType, by the same numbers. Tensors of others only pass
-// through calls, as do those that are not on the CPU.
+// Types of elements that kernels compute with: some of ir::DType, by the same numbers. Tensors of others only
+// pass through calls, as do those that are not on the CPU.
 enum class Elem : int8_t {
 #define KINTSUGI_ELEM(name, size, largest) k##name = static_cast<int8_t>(ir::DType::k##name),
 #include "passes/elems.def"
