@@ -44,7 +44,12 @@ inline PyObject* joinTexts(PyObject* separator, PyObject* const* items, Py_ssize
   return _PyUnicode_JoinArray(separator, items, count);
 }
 
-inline bool isNegativeInt(PyObject* number) { return _PyLong_Sign(number) < 0; }
+// Of an exact int, of any size.
+inline bool isNegativeInt(PyObject* number) {
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
+  return overflow == 0 ? value < 0 : overflow < 0;
+}
 // -1 with an exception pending if the number does not fit.
 inline int asInt(PyObject* number) {
   int overflow = 0;

@@ -371,6 +371,17 @@ def itertools_module(x):
     )
 
 
+@case(traces=None, breaks=None)
+def bounds_of_islice(x):
+    found = []
+    for bounds in ((2,), (-1,), (2**70,), (-(2**70),), (1, 4), (1, -(2**70)), (0, 5, 2)):
+        try:
+            found.append(list(itertools.islice(range(5), *bounds)))
+        except ValueError as error:
+            found.append(str(error))
+    return x + 1, found
+
+
 @case()
 def itertools_with_tensors(x):
     total = 0
