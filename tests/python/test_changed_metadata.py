@@ -1,7 +1,7 @@
-"""Operations in place that change what a tensor is: everything that is read of it afterwards is read of what it is now.
+"""Operations in place that change what a tensor is: what is read of it afterwards is read of what it is now.
 
-Each change is made with sizes that follow from data, and with sizes that are the same in each run; each reading is made of a
-name that had the tensor before the change.
+Each change is made with sizes that follow from data, and with sizes that are the same in each run; each reading is made
+of a name that had the tensor before the change.
 """
 
 from __future__ import annotations
