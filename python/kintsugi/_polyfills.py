@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from kintsugi._polyfill_autograd import apply_function  # noqa: F401
+from kintsugi._polyfill_checkpoint import checkpoint_recomputed  # noqa: F401
 from kintsugi._polyfill_heaps import (  # noqa: F401
     _heapify_max,
     _heappop_max,

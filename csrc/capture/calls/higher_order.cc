@@ -81,19 +81,22 @@ Flow emptyMaskModel(CallContext& ctx, Shadow& result) {
   return inlineFunction(ctx, result);
 }
 
-// torch.utils.checkpoint.checkpoint(): without gradients there is nothing to compute again, and it is a call.
-// Options that change anything else are left to torch.
+// torch.utils.checkpoint.checkpoint(use_reentrant=False): without gradients there is nothing to compute again,
+// and it is a call. In training the steps around it are torch's. Contexts of the program's are left to torch.
 Flow checkpointModel(CallContext& ctx, Shadow& result) {
   const auto reentrant = ctx.keyword("use_reentrant");
-  bool plain = reentrant && ctx.positional >= 1 && ctx.args.any(*reentrant) == Py_False &&
-               !torchapi::gradMode() && !torchapi::hasModes();
-  for (const char* option :
-       {"context_fn", "determinism_check", "debug", "early_stop", "respect_saved_tensors_hooks"})
+  const bool training = torchapi::gradMode();
+  bool plain = reentrant && ctx.positional >= 1 && ctx.args.any(*reentrant) == Py_False && !torchapi::hasModes() &&
+               !torchapi::transformsActive();
+  for (const char* option : {"context_fn", "debug", "respect_saved_tensors_hooks"})
     plain = plain && !ctx.keyword(option);
+  for (const char* option : {"determinism_check", "early_stop"})
+    plain = plain && (training || !ctx.keyword(option));
   if (!plain) return inlineFunction(ctx, result);
   Shadow asked = ctx.shadows.any(*reentrant);
   if (!ctx.rec.guards.pin(asked, Py_False)) return run(ctx);
-  if (auto flow = enterPolyfill(ctx, "checkpoint", result)) return *flow;
+  const char* instead = training ? "checkpoint_recomputed" : "checkpoint";
+  if (auto flow = enterPolyfill(ctx, instead, result)) return *flow;
   return inlineFunction(ctx, result);
 }
 
