@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "capture/calls/function_modes.h"
 #include "capture/calls/model.h"
 #include "capture/calls/numpy.h"
 #include "capture/calls/open_lists.h"
@@ -139,8 +140,10 @@ Flow TorchSteps::executeLogged(CallContext& ctx) {
 }
 
 Flow TorchSteps::torchStep(CallContext& ctx, Shadow& result) {
-  if (torchapi::hasFunctionModes()) [[unlikely]]
+  if (torchapi::hasFunctionModes()) [[unlikely]] {
+    if (auto flow = underFunctionModes(ctx, result)) return *flow;
     return rec_.steps.callStep(ctx, CallKind::kOpaque, "", result);
+  }
   if (auto flow = objectStep(ctx, result)) return *flow;
   if (auto flow = joinOpenList(ctx, result)) return *flow;
   std::vector<Shadow> pinned(ctx.shadows.begin(), ctx.shadows.end());

@@ -52,6 +52,8 @@ enum class CodeFamily : uint8_t {
   kWholeTransforms,
   kSwitchesHooks,
   kQuietHandlers,
+  kOpensRegion,
+  kClosesRegion,
   kPolyfills,
   kKeyTakers,
   kCount,

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils import checkpoint as torch_checkpoint
 
+from kintsugi._polyfill_autograd import apply_function
 from kintsugi._marks import allow_in_graph, assume_constant_result
 
 _generator: Any = getattr(torch_checkpoint, "_checkpoint_without_reentrant_generator", None)
@@ -53,6 +54,14 @@ def entered(
 
 
 @allow_in_graph
+def entered_freely(
+    function: Callable[..., Any], options: Mapping[str, Any], args: tuple[Any, ...], named: Mapping[str, Any]
+) -> Region:
+    """The same where random numbers need not be the same ones when it is computed again."""
+    return entered(function, options, args, named)
+
+
+@allow_in_graph
 def left(region: Region) -> None:
     """What torch does after it."""
     for _ in region.code:
@@ -72,12 +81,20 @@ def left_by(region: Region, error: BaseException) -> None:
         ) from stop
 
 
+def checkpoint_reentrant(
+    function: Callable[..., Any], *args: Any, use_reentrant: bool, preserve_rng_state: bool = True
+) -> Any:
+    """With use_reentrant=True: the function runs without gradients, and again in the backward of one node."""
+    return apply_function(torch_checkpoint.CheckpointFunction, function, preserve_rng_state, *args)
+
+
 def checkpoint_recomputed(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
     if not _is_known(function):
         return torch_checkpoint.checkpoint(function, *args, **named)
     named.pop("use_reentrant")
     options = {name: named.pop(name, default) for name, default in _DEFAULTS.items()}
-    region = entered(function, options, args, named)
+    enter = entered if options["preserve_rng_state"] else entered_freely
+    region = enter(function, options, args, named)
     try:
         result = function(*args, **named)
     except BaseException as error:

@@ -418,7 +418,7 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
     return rec.execute(ctx.act, ctx.instr);
   }
   // One instruction: the user says that its results follow from its arguments, and that it changes nothing.
-  if (isMarkedAllowed(call.callable)) return rec.steps.callStep(ctx, CallKind::kKnown, nullptr, result);
+  if (isMarkedAllowed(call.callable)) return allowedCall(ctx, result);
   if (pyapi::flagsOf(code) & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     return opaque(call, ctx, diag::Code::KTG0110, result);
   if (call.args.size() == 1 && walksOpenList(rec, call.callable, call.shadows[0])) {

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "capture/call_context.h"
 #include "capture/record_context.h"
 
 namespace kintsugi::capture {
@@ -17,5 +18,6 @@ bool isBookkeeping(PyObject* function);
 bool isMarkedConstant(PyObject* function);  // its result is the same for the same arguments
 bool isForbidden(PyObject* function);       // the program is not to call it in compiled code
 bool isMarkedAllowed(PyObject* function);   // one instruction: it changes nothing
+Flow allowedCall(CallContext& ctx, Shadow& result);  // a call of such a one
 
 }  // namespace kintsugi::capture
