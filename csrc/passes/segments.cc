@@ -470,7 +470,15 @@ class Cutter {
     return std::any_of(used.begin(), used.end(), [this](ValueId v) { return late_[v]; });
   }
 
+  // Making an object that runs nobody's code: nobody can tell when that is.
+  bool isBareBuild(const Instruction& ins) const {
+    return !native_ && ins.op == Op::kBuild && isBare(trace_.operandsOf(ins)[0]);
+  }
+
   bool isDeferrable(const Instruction& ins) const {
+    if (isBareBuild(ins)) {
+      return true;
+    }
     if (impure_) {
       return false;
     }
@@ -480,9 +488,6 @@ class Cutter {
     }
     if (isSpeculated(ins) || isQuestion(ins)) {
       return !native_ && operators_ > 0;  // before there is anything to compute it is asked at once
-    }
-    if (!native_ && ins.op == Op::kBuild && isBare(trace_.operandsOf(ins)[0])) {
-      return true;
     }
     std::vector<bool> seen(ins.op == Op::kBuild ? trace_.recipes.size() : 0);
     return ins.deferrable || (ir::isGraphOp(ins.op) && ins.op != Op::kAten) ||
@@ -551,8 +556,9 @@ class Cutter {
   }
 
   void defer(const Instruction& ins) {
-    deferred_ = true;
-    acts_ = acts_ || !(isSpeculated(ins) || isQuestion(ins));
+    const bool silent = isBareBuild(ins);
+    deferred_ = deferred_ || !silent;
+    acts_ = acts_ || !(silent || isSpeculated(ins) || isQuestion(ins));
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       late_[ins.firstResult + r] = true;
     }

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import overrides
+from torch.utils import _device
 
 
 class _Seen(BaseException):
@@ -37,7 +38,9 @@ _OPERATORS = frozenset(
 
 @functools.cache
 def _overridable() -> frozenset[Any]:
-    return frozenset(function for function in overrides.get_testing_overrides() if callable(function))
+    """What takes tensors, and what makes them."""
+    functions = {*overrides.get_testing_overrides(), *_device._device_constructors()}
+    return frozenset(function for function in functions if callable(function))
 
 
 def _asks_modes(call: Callable[..., Any], args: tuple[Any, ...]) -> bool:

@@ -86,7 +86,8 @@ bool hand(const CallContext& ctx, Handed& handed) {
 Flow popModel(CallContext& ctx, Shadow& result) {
   PyObject* top = torchapi::innermostFunctionMode();
   const auto known = top != nullptr ? ctx.rec.objects.knownObject(top) : std::nullopt;
-  if (ctx.total() != 0 || !known) return opaqueModel(ctx, result);
+  if (ctx.total() != 0) return opaqueModel(ctx, result);
+  if (!known) return knownModel(ctx, result);
   result = *known;
   return ctx.rec.steps.quietCall(ctx);
 }
@@ -107,11 +108,9 @@ static_assert(statesAreNamed(kRows));
 }  // namespace
 
 std::optional<Flow> underFunctionModes(CallContext& ctx, Shadow& result) {
-  RecordContext& rec = ctx.rec;
   PyObject* function = polyfill("under_mode");
-  PyObject* top = torchapi::innermostFunctionMode();
   if (function == nullptr || ctx.resultDepth != 1 || ctx.popped == 0 || torchapi::hasDispatchModes() ||
-      torchapi::transformsActive() || top == nullptr || !rec.objects.knownObject(top)) {
+      torchapi::transformsActive()) {
     return std::nullopt;
   }
   Handed handed{seenByMode(ctx), {}, {function, {}, {}, 0, nullptr}};
