@@ -139,11 +139,18 @@ Flow TorchSteps::executeLogged(CallContext& ctx) {
   return flow;
 }
 
+namespace {
+
+Flow modesStep(CallContext& ctx, Shadow& result) {
+  if (auto flow = underFunctionModes(ctx, result)) return *flow;
+  return ctx.rec.steps.callStep(ctx, CallKind::kOpaque, "", result);
+}
+
+}  // namespace
+
 Flow TorchSteps::torchStep(CallContext& ctx, Shadow& result) {
-  if (torchapi::hasFunctionModes()) [[unlikely]] {
-    if (auto flow = underFunctionModes(ctx, result)) return *flow;
-    return rec_.steps.callStep(ctx, CallKind::kOpaque, "", result);
-  }
+  if (torchapi::hasFunctionModes()) [[unlikely]]
+    return modesStep(ctx, result);
   if (auto flow = objectStep(ctx, result)) return *flow;
   if (auto flow = joinOpenList(ctx, result)) return *flow;
   std::vector<Shadow> pinned(ctx.shadows.begin(), ctx.shadows.end());

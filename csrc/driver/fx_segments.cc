@@ -176,22 +176,24 @@ class Describer {
     return ok ? std::move(dict) : Ref<>();
   }
 
-  // Of what a call that opens a region is given, the tensors by themselves in the tuple of the arguments count.
+  // Of what a call that opens a region is given, the tensors by themselves in the tuple of the arguments
+  // count.
   Ref<> endOfRegion(const Instruction& ins) const {
     const auto operands = trace_.operandsOf(ins);
     std::vector<ValueId> given;
     for (const ir::Operand& operand : operands) {
-      if (operand.kind != ir::OperandKind::kRecipe || trace_.recipes[operand.id].kind != ir::RecipeKind::kTuple)
+      if (operand.kind != ir::OperandKind::kRecipe ||
+          trace_.recipes[operand.id].kind != ir::RecipeKind::kTuple)
         continue;
       ir::collectValues(trace_, trace_.recipes[operand.id].parts, given);
     }
     const bool named = operands[0].kind == ir::OperandKind::kConst && operands[0].id < consts_.size();
     Ref<> dict = pyapi::steal(PyDict_New());
-    const bool ok =
-        dict && setIn(dict.get(), "target", textObject("region")) &&
-        setIn(dict.get(), "by", pyapi::newRef(named ? consts_[operands[0].id].get() : Py_None)) &&
-        setIn(dict.get(), "opens", pyapi::newRef(ins.region == ir::RegionMark::kOpens ? Py_True : Py_False)) &&
-        setIn(dict.get(), "given", ids(given));
+    const bool ok = dict && setIn(dict.get(), "target", textObject("region")) &&
+                    setIn(dict.get(), "by", pyapi::newRef(named ? consts_[operands[0].id].get() : Py_None)) &&
+                    setIn(dict.get(), "opens",
+                          pyapi::newRef(ins.region == ir::RegionMark::kOpens ? Py_True : Py_False)) &&
+                    setIn(dict.get(), "given", ids(given));
     return ok ? std::move(dict) : Ref<>();
   }
 

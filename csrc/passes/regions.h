@@ -5,8 +5,8 @@
 //   %4 = call.known #5, $7 closes : object
 //
 // A region that is nothing but tensor operations is *whole*: a graph may hold it with both ends, and whoever
-// computes the graph runs what is inside under a mechanism of its own. All others stay out of graphs: there, the
-// function of the program is what runs a second time.
+// computes the graph runs what is inside under a mechanism of its own. All others stay out of graphs: there,
+// the function of the program is what runs a second time.
 //
 // Plain functions, no state, no GIL. Linear in the size of the trace, times the nesting of regions.
 #pragma once

@@ -279,15 +279,14 @@ class Cutter {
     const auto begin = trace_.code.begin();
     return std::any_of(begin + opens, begin + closes_.at(opens), [this](const Instruction& ins) {
       const bool lateInput =
-          ins.op == Op::kInput &&
-          lateBlock_[document_.sources.nodes[trace_.operandsOf(ins)[0].id].block];
+          ins.op == Op::kInput && lateBlock_[document_.sources.nodes[trace_.operandsOf(ins)[0].id].block];
       return lateInput || (deferred_ && isImpure(ins)) || (acts_ && ins.op == Op::kSetGrad) ||
              (isGraph(ins) && usesLate(ins));
     });
   }
 
-  // Does nothing that anybody could tell from its being done later: scalars that no operator uses, and objects
-  // that run no code when they are made.
+  // Does nothing that anybody could tell from its being done later: scalars that no operator uses, and
+  // objects that run no code when they are made.
   bool isSilent(const Instruction& ins) const {
     return (ir::isGraphOp(ins.op) && ins.op != Op::kAten) ||
            (ins.op == Op::kBuild && isBare(trace_.operandsOf(ins)[0]));
@@ -748,19 +747,20 @@ class Cutter {
   uint32_t start_;
   const bool native_;
   const ir::GradientLimits limits_;
-  PartWrites writes_;                // of the open segment
-  OwnWrites own_;                    // likewise
-  std::vector<uint32_t> madeIn_;     // by value: the number of the open segment
-  std::vector<bool> canFail_;        // by block
-  std::vector<bool> feeding_;        // by value
-  std::vector<bool> answer_;         // by value: says something of contents
-  std::vector<bool> apart_;          // results of aten.data that are not for native code
-  std::vector<bool> seen_;           // by value: the program gets to see it
-  std::vector<ValueId> writtenTo_;   // by value: what it was before operators wrote to it in place
-  std::vector<InRegion> inRegion_;   // by instruction: of a region, or of its ends
-  std::unordered_map<uint32_t, uint32_t> closes_;  // by the instruction that opens a region: that which closes it
+  PartWrites writes_;               // of the open segment
+  OwnWrites own_;                   // likewise
+  std::vector<uint32_t> madeIn_;    // by value: the number of the open segment
+  std::vector<bool> canFail_;       // by block
+  std::vector<bool> feeding_;       // by value
+  std::vector<bool> answer_;        // by value: says something of contents
+  std::vector<bool> apart_;         // results of aten.data that are not for native code
+  std::vector<bool> seen_;          // by value: the program gets to see it
+  std::vector<ValueId> writtenTo_;  // by value: what it was before operators wrote to it in place
+  std::vector<InRegion> inRegion_;  // by instruction: of a region, or of its ends
+  std::unordered_map<uint32_t, uint32_t>
+      closes_;  // by the instruction that opens a region: that which closes it
   ir::RegionMark lastEnd_ = ir::RegionMark::kNone;  // the instruction before is this end of a region
-  std::vector<bool> late_;           // by value: made by a deferred step of the open segment
+  std::vector<bool> late_;                          // by value: made by a deferred step of the open segment
   std::vector<size_t> insideBlock_;  // by block: one past it in the open segment, if it is a stop's
   std::vector<bool> lateBlock_;      // by block: runs with the deferred steps of the open segment
   std::vector<Placed> body_;         // the open segment; empty: none is open

@@ -1,7 +1,7 @@
 // The stack of torch's function modes in this thread.
 //
-// GIL held; no Python code runs. Example: const FunctionModesOff off; runs what a graph is made of, which no mode of
-// the program's is to see a second time.
+// GIL held; no Python code runs. Example: const FunctionModesOff off; runs what a graph is made of, which no
+// mode of the program's is to see a second time.
 #pragma once
 
 #include "pyapi/ref.h"
@@ -13,8 +13,8 @@ PyObject* innermostFunctionMode();
 
 bool hasDispatchModes();
 
-// No mode of the program's is asked, nor is a class of tensors with a __torch_function__. Where no mode is active
-// but that of torch.set_default_device(), nothing is changed.
+// No mode of the program's is asked, nor is a class of tensors with a __torch_function__. Where no mode is
+// active but that of torch.set_default_device(), nothing is changed.
 class FunctionModesOff {
  public:
   FunctionModesOff();

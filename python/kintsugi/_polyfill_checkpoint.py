@@ -12,18 +12,17 @@ import inspect
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
-import torch
 from torch.utils import checkpoint as torch_checkpoint
 
+from kintsugi._marks import allow_in_graph
 from kintsugi._polyfill_autograd import apply_function
-from kintsugi._marks import allow_in_graph, assume_constant_result
 
 _generator: Any = getattr(torch_checkpoint, "_checkpoint_without_reentrant_generator", None)
 _NAMES = ("fn", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")
 _DEFAULTS = {
     "preserve_rng_state": True,
     "context_fn": torch_checkpoint.noop_context_fn,
-    "determinism_check": torch_checkpoint._DEFAULT_DETERMINISM_MODE,
+    "determinism_check": "default",
     "debug": False,
     "early_stop": True,
 }
@@ -36,11 +35,6 @@ class Region:
 
     def __init__(self, code: Generator[None, None, None]) -> None:
         self.code = code
-
-
-@assume_constant_result
-def _is_known(_function: Any) -> bool:
-    return KNOWN
 
 
 @allow_in_graph
@@ -89,7 +83,7 @@ def checkpoint_reentrant(
 
 
 def checkpoint_recomputed(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    if not _is_known(function):
+    if not KNOWN:
         return torch_checkpoint.checkpoint(function, *args, **named)
     named.pop("use_reentrant")
     options = {name: named.pop(name, default) for name, default in _DEFAULTS.items()}

@@ -34,6 +34,7 @@ class _Probe(overrides.TorchFunctionMode):  # type: ignore[misc]
 _OPERATORS = frozenset(
     function for name, function in vars(operator).items() if not name.startswith("_") and callable(function)
 )
+_QUESTIONS = frozenset((getattr, len))
 
 
 @functools.cache
@@ -48,6 +49,8 @@ def _asks_modes(call: Callable[..., Any], args: tuple[Any, ...]) -> bool:
     try:
         if call in _OPERATORS:
             return any(isinstance(arg, torch.Tensor) for arg in args)
+        if call in _QUESTIONS:
+            return isinstance(args[0], torch.Tensor)
         return call in _overridable()
     except TypeError:  # no hash
         return False
@@ -94,3 +97,13 @@ def under_mode(func: Any, types: Any, with_keywords: bool, *args: Any, **keyword
             f"  - mode object {mode!r}\n\nFor more information, try re-running with TORCH_LOGS=not_implemented"
         )
     return result
+
+
+def attribute_of(descriptor: Any) -> str | None:
+    """The attribute of tensors that is this descriptor."""
+    name: str = descriptor.__name__
+    return name if getattr(torch.Tensor, name, None) is descriptor else None
+
+
+def read_attribute(tensor: torch.Tensor, name: str) -> Any:
+    return getattr(tensor, name)

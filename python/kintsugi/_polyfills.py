@@ -73,7 +73,7 @@ from kintsugi._polyfill_iterators import (  # noqa: F401
     zip_,
     zip_longest,
 )
-from kintsugi._polyfill_modes import seen_by_mode, under_mode  # noqa: F401
+from kintsugi._polyfill_modes import attribute_of, read_attribute, seen_by_mode, under_mode  # noqa: F401
 from kintsugi._polyfill_operators import (  # noqa: F401
     operator_call,
     operator_delitem,

@@ -1,5 +1,5 @@
-// Models: function modes of the program's. Their stack changes for real while a call is recorded, and in each run
-// again: by known calls that may wait until a graph has been computed, which no operator sees.
+// Models: function modes of the program's. Their stack changes for real while a call is recorded, and in each
+// run again: by known calls that may wait until a graph has been computed, which no operator sees.
 #include "capture/calls/function_modes.h"
 
 #include "capture/calls/model.h"
@@ -32,13 +32,21 @@ pyapi::Ref<> seenByMode(CallContext& ctx) {
   return pyapi::steal(PyObject_CallFunctionObjArgs(ask, ctx.callable, args.get(), named.get(), nullptr));
 }
 
-// The shadow of something that the mode is given: an argument of the call, or a constant.
-std::optional<Shadow> shadowOf(const CallContext& ctx, PyObject* object) {
+bool isRunTimeNumber(const CallContext& ctx, size_t at) {
+  return ctx.shadows.any(at).isValue() && !torchapi::isTensor(ctx.args.any(at));
+}
+
+// The shadow of something that the mode is given in the place of argument `at` of the call, if there is one:
+// that argument, another one, or a constant. Small numbers are one object wherever they come from, so where
+// one is known only at run time its place has to say which it is.
+std::optional<Shadow> shadowOf(const CallContext& ctx, PyObject* object, size_t at) {
+  if (at < ctx.total() && ctx.args.any(at) == object) return ctx.shadows.any(at);
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (ctx.args.any(i) == object) return ctx.shadows.any(i);
+    if (ctx.args.any(i) != object) continue;
+    return isRunTimeNumber(ctx, i) ? std::nullopt : std::optional(ctx.shadows.any(i));
   }
-  if (object == Py_None || PyBool_Check(object) || isPlain(object)) return Shadow::constant();
-  return std::nullopt;
+  const bool plain = object == Py_None || PyBool_Check(object) || isPlain(object);
+  return plain ? std::optional(Shadow::constant()) : std::nullopt;
 }
 
 struct Handed {
@@ -46,8 +54,8 @@ struct Handed {
   pyapi::Ref<> names;  // of the keywords
   Replacement call;
 
-  bool add(const CallContext& ctx, PyObject* object) {
-    const auto shadow = shadowOf(ctx, object);
+  bool add(const CallContext& ctx, PyObject* object, size_t at) {
+    const auto shadow = shadowOf(ctx, object, at);
     if (!shadow) return false;
     call.args.push_back(object);
     call.shadows.push_back(*shadow);
@@ -59,14 +67,14 @@ struct Handed {
 bool hand(const CallContext& ctx, Handed& handed) {
   PyObject* seen = handed.seen.get();
   PyObject* keywords = PyTuple_GET_SIZE(seen) == 4 ? PyTuple_GET_ITEM(seen, 3) : nullptr;
-  for (PyObject* known : {PyTuple_GET_ITEM(seen, 0), PyTuple_GET_ITEM(seen, 1),
-                          keywords != nullptr ? Py_True : Py_False}) {
+  for (PyObject* known :
+       {PyTuple_GET_ITEM(seen, 0), PyTuple_GET_ITEM(seen, 1), keywords != nullptr ? Py_True : Py_False}) {
     handed.call.args.push_back(known);
     handed.call.shadows.push_back(Shadow::constant());
   }
   PyObject* args = PyTuple_GET_ITEM(seen, 2);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) {
-    if (!handed.add(ctx, PyTuple_GET_ITEM(args, i))) return false;
+    if (!handed.add(ctx, PyTuple_GET_ITEM(args, i), static_cast<size_t>(i))) return false;
   }
   handed.call.positional = handed.call.args.size();
   if (keywords == nullptr) return true;
@@ -75,7 +83,8 @@ bool hand(const CallContext& ctx, Handed& handed) {
   PyObject *name = nullptr, *value = nullptr;
   Py_ssize_t at = 0;
   while (PyDict_Next(keywords, &at, &name, &value) != 0) {
-    if (!handed.add(ctx, value)) return false;
+    const auto given = ctx.keyword(PyUnicode_AsUTF8(name));
+    if (!handed.add(ctx, value, given.value_or(ctx.total()))) return false;
   }
   handed.names = pyapi::steal(PySequence_Tuple(keywords));
   handed.call.names = handed.names.get();
@@ -98,7 +107,25 @@ Flow pushModel(CallContext& ctx, Shadow& result) {
   return ctx.rec.steps.quietCall(ctx);
 }
 
+// What a mode is given for an attribute of a tensor is the `__get__` of the descriptor.
+Flow getModel(CallContext& ctx, Shadow& result) {
+  const bool plain = ctx.total() == 2 && ctx.kwnames == nullptr && ctx.shadows[0].isConst() &&
+                     Py_TYPE(ctx.args[0]) == &PyGetSetDescr_Type && torchapi::isTensor(ctx.args[1]);
+  PyObject *function = polyfill("read_attribute"), *find = polyfill("attribute_of");
+  if (!plain || function == nullptr || find == nullptr) return opaqueModel(ctx, result);
+  pyapi::Ref<> name;
+  {
+    const Paused paused(ctx.rec.pauses);
+    name = pyapi::steal(PyObject_CallOneArg(find, ctx.args[0]));
+  }
+  if (!name) PyErr_Clear();
+  if (!name || name.get() == Py_None) return opaqueModel(ctx, result);
+  return callReplacement(
+      ctx, {function, {ctx.args[1], name.get()}, {ctx.shadows[1], Shadow::constant()}, 2, nullptr}, result);
+}
+
 constexpr ModelRow kRows[] = {
+    {"types.GetSetDescriptorType.__get__", getModel},
     {"torch._C._pop_torch_function_stack", popModel, kWritesProcess},
     {"torch._C._push_on_torch_function_stack", pushModel, kWritesProcess},
 };

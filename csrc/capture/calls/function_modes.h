@@ -1,7 +1,8 @@
 // Calls of torch while a function mode of the program's is active: the mode's Python code is recorded.
 //
-// Torch asks the mode before it computes anything. A function of kintsugi._polyfill_modes stands for the C code that
-// does so; what the mode is given is asked of torch once, by a mode of our own. Thread: the recording one, GIL held.
+// Torch asks the mode before it computes anything. A function of kintsugi._polyfill_modes stands for the C
+// code that does so; what the mode is given is asked of torch once, by a mode of our own. Thread: the
+// recording one, GIL held.
 #pragma once
 
 #include <optional>

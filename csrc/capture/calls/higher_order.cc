@@ -81,15 +81,15 @@ Flow emptyMaskModel(CallContext& ctx, Shadow& result) {
   return inlineFunction(ctx, result);
 }
 
-// torch.utils.checkpoint.checkpoint(use_reentrant=False): without gradients there is nothing to compute again,
-// and it is a call. In training the steps around it are torch's. Contexts of the program's are left to torch. With
-// use_reentrant=True it is a torch.autograd.Function.
+// torch.utils.checkpoint.checkpoint(use_reentrant=False): without gradients there is nothing to compute
+// again, and it is a call. In training the steps around it are torch's. Contexts of the program's are left to
+// torch. With use_reentrant=True it is a torch.autograd.Function.
 Flow checkpointModel(CallContext& ctx, Shadow& result) {
   const auto reentrant = ctx.keyword("use_reentrant");
   const bool training = torchapi::gradMode();
   const bool again = reentrant && ctx.args.any(*reentrant) == Py_True;
   bool plain = reentrant && ctx.positional >= 1 && (again || ctx.args.any(*reentrant) == Py_False) &&
-               !torchapi::hasModes() && !torchapi::transformsActive();
+               !torchapi::hasModes() && !torchapi::transformsActive() && !pyapi::isPolyfill(ctx.frame.code);
   if (again) plain = plain && ctx.total() - ctx.positional == (ctx.keyword("preserve_rng_state") ? 2 : 1);
   for (const char* option : {"context_fn", "debug", "respect_saved_tensors_hooks"})
     plain = plain && !ctx.keyword(option);
@@ -98,7 +98,11 @@ Flow checkpointModel(CallContext& ctx, Shadow& result) {
   if (!plain) return inlineFunction(ctx, result);
   Shadow asked = ctx.shadows.any(*reentrant);
   if (!ctx.rec.guards.pin(asked, ctx.args.any(*reentrant))) return run(ctx);
-  return callPolyfill(ctx, again ? "checkpoint_reentrant" : training ? "checkpoint_recomputed" : "checkpoint", result);
+  return callPolyfill(ctx,
+                      again      ? "checkpoint_reentrant"
+                      : training ? "checkpoint_recomputed"
+                                 : "checkpoint",
+                      result);
 }
 
 // torch.autograd.Function.apply(), as C code has it: `forward` is recorded. The polyfill calls it again for

@@ -7,13 +7,13 @@
 #include <unordered_set>
 
 #include "capture/callee.h"
-#include "capture/nested.h"
 #include "capture/calls/drive.h"
 #include "capture/calls/function_modes.h"
 #include "capture/calls/group_uses.h"
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
 #include "capture/calls/open_lists.h"
+#include "capture/nested.h"
 #include "capture/shown.h"
 #include "pyapi/code.h"
 #include "pyapi/containers.h"
@@ -621,14 +621,13 @@ Flow callReplacement(CallContext& ctx, const Replacement& call, Shadow& result) 
   pending.shadows = call.shadows;
   pending.positional = call.positional;
   pending.kwnames = call.names;
-  pending.site = rec.snapshots.callSite(
-      ctx.instr, ctx.popped, {}, ctx.pushes ? ir::ReturnAction::kPush : ir::ReturnAction::kDiscard);
+  pending.site = rec.snapshots.callSite(ctx.instr, ctx.popped, {},
+                                        ctx.pushes ? ir::ReturnAction::kPush : ir::ReturnAction::kDiscard);
   rec.callees.expectFrame(std::move(pending));
   pyapi::Ref<> made;
   {
     const Nested nested(rec);
-    made =
-        pyapi::steal(PyObject_Vectorcall(call.function, call.args.data(), call.positional, call.names));
+    made = pyapi::steal(PyObject_Vectorcall(call.function, call.args.data(), call.positional, call.names));
   }
   if (made && rec.live()) result = rec.callees.frameResult(made.get());
   const Flow flow = rec.steps.replaceCall(ctx, std::move(made));

@@ -15,9 +15,9 @@ bool isDisabled(PyObject* function);  // not to be recorded
 std::string disableReason(PyObject* function);
 // Switched off by torch for functions of its own that keep books.
 bool isBookkeeping(PyObject* function);
-bool isMarkedConstant(PyObject* function);  // its result is the same for the same arguments
-bool isForbidden(PyObject* function);       // the program is not to call it in compiled code
-bool isMarkedAllowed(PyObject* function);   // one instruction: it changes nothing
+bool isMarkedConstant(PyObject* function);           // its result is the same for the same arguments
+bool isForbidden(PyObject* function);                // the program is not to call it in compiled code
+bool isMarkedAllowed(PyObject* function);            // one instruction: it changes nothing
 Flow allowedCall(CallContext& ctx, Shadow& result);  // a call of such a one
 
 }  // namespace kintsugi::capture

@@ -49,7 +49,9 @@ class Checkpoint(torch.nn.Module):  # type: ignore[misc]
     def forward(self, *inputs: Any) -> Any:
         if get_proxy_mode() is not None and torch.is_grad_enabled():
             if self._acts:
-                raise NotImplementedError("a checkpoint that draws random numbers or writes to tensors can't be traced")
+                raise NotImplementedError(
+                    "a checkpoint that draws random numbers or writes to tensors can't be traced"
+                )
             return torch_operators.higher_order.tag_activation_checkpoint(self.body, *inputs)
         if not torch.is_grad_enabled() or not _are_real(inputs):
             return self.body(*inputs)
