@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Mapping
+from types import GetSetDescriptorType
 from typing import Any
 
 import torch
@@ -99,10 +100,17 @@ def under_mode(func: Any, types: Any, with_keywords: bool, *args: Any, **keyword
     return result
 
 
-def attribute_of(descriptor: Any) -> str | None:
-    """The attribute of tensors that is this descriptor."""
+_Getter = type(torch.Tensor.shape.__get__)
+
+
+def attribute_of(getter: Any) -> str | None:
+    """The attribute of tensors that this is the getter of."""
+    descriptor = getattr(getter, "__self__", None)
+    if type(getter) is not _Getter or type(descriptor) is not GetSetDescriptorType:
+        return None
     name: str = descriptor.__name__
-    return name if getattr(torch.Tensor, name, None) is descriptor else None
+    known = getattr(torch.Tensor, name, None) is descriptor and getter == descriptor.__get__
+    return name if known else None
 
 
 def read_attribute(tensor: torch.Tensor, name: str) -> Any:

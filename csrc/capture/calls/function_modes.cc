@@ -107,25 +107,7 @@ Flow pushModel(CallContext& ctx, Shadow& result) {
   return ctx.rec.steps.quietCall(ctx);
 }
 
-// What a mode is given for an attribute of a tensor is the `__get__` of the descriptor.
-Flow getModel(CallContext& ctx, Shadow& result) {
-  const bool plain = ctx.total() == 2 && ctx.kwnames == nullptr && ctx.shadows[0].isConst() &&
-                     Py_TYPE(ctx.args[0]) == &PyGetSetDescr_Type && torchapi::isTensor(ctx.args[1]);
-  PyObject *function = polyfill("read_attribute"), *find = polyfill("attribute_of");
-  if (!plain || function == nullptr || find == nullptr) return opaqueModel(ctx, result);
-  pyapi::Ref<> name;
-  {
-    const Paused paused(ctx.rec.pauses);
-    name = pyapi::steal(PyObject_CallOneArg(find, ctx.args[0]));
-  }
-  if (!name) PyErr_Clear();
-  if (!name || name.get() == Py_None) return opaqueModel(ctx, result);
-  return callReplacement(
-      ctx, {function, {ctx.args[1], name.get()}, {ctx.shadows[1], Shadow::constant()}, 2, nullptr}, result);
-}
-
 constexpr ModelRow kRows[] = {
-    {"types.GetSetDescriptorType.__get__", getModel},
     {"torch._C._pop_torch_function_stack", popModel, kWritesProcess},
     {"torch._C._push_on_torch_function_stack", pushModel, kWritesProcess},
 };
@@ -144,6 +126,23 @@ std::optional<Flow> underFunctionModes(CallContext& ctx, Shadow& result) {
   if (!handed.seen) PyErr_Clear();
   if (!handed.seen || !PyTuple_Check(handed.seen.get()) || !hand(ctx, handed)) return std::nullopt;
   return callReplacement(ctx, handed.call, result);
+}
+
+std::optional<Flow> attributeGetter(CallContext& ctx, Shadow& result) {
+  if (ctx.total() != 1 || ctx.kwnames != nullptr || !ctx.callableShadow.isConst() ||
+      !torchapi::isTensor(ctx.args[0]))
+    return std::nullopt;
+  PyObject *function = polyfill("read_attribute"), *find = polyfill("attribute_of");
+  if (function == nullptr || find == nullptr) return std::nullopt;
+  pyapi::Ref<> name;
+  {
+    const Paused paused(ctx.rec.pauses);
+    name = pyapi::steal(PyObject_CallOneArg(find, ctx.callable));
+  }
+  if (!name) PyErr_Clear();
+  if (!name || name.get() == Py_None) return std::nullopt;
+  return callReplacement(
+      ctx, {function, {ctx.args[0], name.get()}, {ctx.shadows[0], Shadow::constant()}, 2, nullptr}, result);
 }
 
 void registerFunctionModeModels() { addModels(kRows, std::size(kRows)); }

@@ -14,5 +14,8 @@ namespace kintsugi::capture {
 
 // Nothing: torch is not known to ask a mode, or what it gives to it is not among the arguments.
 std::optional<Flow> underFunctionModes(CallContext& ctx, Shadow& result);
+// What a mode is given for an attribute of a tensor, and calls: the `__get__` of its descriptor. Nothing: it
+// is something else.
+std::optional<Flow> attributeGetter(CallContext& ctx, Shadow& result);
 
 }  // namespace kintsugi::capture

@@ -6,6 +6,7 @@
 #include "capture/attributes.h"
 #include "capture/breaks.h"
 #include "capture/callee.h"
+#include "capture/calls/function_modes.h"
 #include "capture/calls/getters.h"
 #include "capture/calls/inner_code.h"
 #include "capture/calls/lazy.h"
@@ -670,6 +671,8 @@ Flow dispatchKnown(Call& call, CallContext& outer, Shadow& result) {
   if (auto flow = objectCall(call, outer, result)) return *flow;
   if (auto flow = cachedCall(ctx, result)) return *flow;
   if (PyWeakref_CheckRefExact(call.callable)) return knownModel(ctx, result);  // what it refers to, or None
+  ctx.callableShadow = call.shadow;
+  if (auto flow = attributeGetter(ctx, result)) return *flow;
   return opaque(call, ctx, diag::Code::KTG0101, result);
 }
 
