@@ -32,9 +32,7 @@ class _Probe(overrides.TorchFunctionMode):  # type: ignore[misc]
         raise _Seen
 
 
-_OPERATORS = frozenset(
-    function for name, function in vars(operator).items() if not name.startswith("_") and callable(function)
-)
+_OPERATORS = frozenset(filter(callable, vars(operator).values()))
 _QUESTIONS = frozenset((getattr, len))
 
 
@@ -100,12 +98,12 @@ def under_mode(func: Any, types: Any, with_keywords: bool, *args: Any, **keyword
     return result
 
 
-_Getter = type(torch.Tensor.shape.__get__)
+_Getter = type(torch._C.TensorBase.__dict__["shape"].__get__)
 
 
 def attribute_of(getter: Any) -> str | None:
     """The attribute of tensors that this is the getter of."""
-    descriptor = getattr(getter, "__self__", None)
+    descriptor: Any = getattr(getter, "__self__", None)
     if type(getter) is not _Getter or type(descriptor) is not GetSetDescriptorType:
         return None
     name: str = descriptor.__name__
