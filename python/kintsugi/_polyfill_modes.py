@@ -103,9 +103,9 @@ _Getter = type(torch._C.TensorBase.__dict__["shape"].__get__)
 
 def attribute_of(getter: Any) -> str | None:
     """The attribute of tensors that this is the getter of."""
-    descriptor: Any = getattr(getter, "__self__", None)
-    if type(getter) is not _Getter or type(descriptor) is not GetSetDescriptorType:
+    if type(getter) is not _Getter or type(getter.__self__) is not GetSetDescriptorType:
         return None
+    descriptor = getter.__self__
     name: str = descriptor.__name__
     known = getattr(torch.Tensor, name, None) is descriptor and getter == descriptor.__get__
     return name if known else None
