@@ -92,9 +92,10 @@ bool isTorchFrame(pyapi::Frame* frame) {
 
 // Does torch's own Python code run the frame, at once or through the standard library? What it does besides
 // calling the dispatcher (to print a tensor, say) changes nothing that a program knows of.
-// (The frame is about to begin: it is not linked with its caller yet.)
+// The same of functions of ours that stand for C code. (The frame is about to begin: it is not linked with
+// its caller yet.)
 bool isForTorch(pyapi::Frame* frame, const ShadowFrame* recorded) {
-  if (isTorchFrame(frame)) return true;
+  if (isTorchFrame(frame) || pyapi::isPolyfill(pyapi::codeOf(frame))) return true;
   const pyapi::Frame* end = recorded != nullptr ? recorded->act->frame : nullptr;
   pyapi::Frame* caller = pyapi::currentFrame(PyThreadState_Get());
   for (; caller != nullptr && caller != end; caller = pyapi::previousOf(caller)) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "capture/calls/function_modes.h"
 #include "capture/calls/model.h"
 #include "capture/calls/numpy.h"
 #include "capture/calls/open_lists.h"
@@ -143,9 +144,18 @@ Flow TorchSteps::executeLogged(CallContext& ctx) {
   return flow;
 }
 
+namespace {
+
+Flow modesStep(CallContext& ctx, Shadow& result) {
+  if (auto flow = underFunctionModes(ctx, result)) return *flow;
+  return ctx.rec.steps.callStep(ctx, CallKind::kOpaque, "", result);
+}
+
+}  // namespace
+
 Flow TorchSteps::torchStep(CallContext& ctx, Shadow& result) {
   if (torchapi::hasFunctionModes()) [[unlikely]]
-    return rec_.steps.callStep(ctx, CallKind::kOpaque, "", result);
+    return modesStep(ctx, result);
   if (auto flow = objectStep(ctx, result)) return *flow;
   if (auto flow = joinOpenList(ctx, result)) return *flow;
   std::vector<Shadow> pinned(ctx.shadows.begin(), ctx.shadows.end());

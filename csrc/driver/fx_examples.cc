@@ -23,7 +23,7 @@ StateAt stateAt(const recording::Recording& recording, uint32_t end) {
   StateAt state{.gradMode = torchapi::gradMode()};
   for (uint32_t i = 0; i < end; ++i) {
     const Instruction& ins = trace.code[i];
-    if (ins.op == Op::kCall || ins.op == Op::kCallKnown) {
+    if ((ins.op == Op::kCall || ins.op == Op::kCallKnown) && !ins.deferrable) {
       const auto found = behind.find(ins.firstResult);
       state.known = found != behind.end() && found->second->like;
       state.gradMode = state.known ? found->second->gradMode : state.gradMode;

@@ -9,6 +9,7 @@
 #include "pyapi/lazy.h"
 #include "runtime/run_events.h"
 #include "runtime/segment_steps.h"
+#include "torchapi/function_modes.h"
 #include "torchapi/global_state.h"
 #include "torchapi/tensor_desc.h"
 
@@ -103,6 +104,7 @@ size_t FxRunner::graphs() const {
 
 bool FxRunner::compile(Ref<> examples) {
   compiling_ = true;
+  const torchapi::FunctionModesOff off;
   runtime::ScopedEvent event;
   if (diag::events::on()) {
     event.begin({.stack = diag::events::intern(diag::events::stackText({place_})),
@@ -167,6 +169,7 @@ runtime::SegmentRunner::Status FxRunner::run(std::span<const Value> inputs, std:
     return Status::kDeclined;
   }
   const Ref<> compiled = compiled_.clone();
+  const torchapi::FunctionModesOff off;
   const Ref<> results = pyapi::steal(PyObject_Vectorcall(
       compiled.get(), args.data() + 1, inputs.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
   if (!results) {
@@ -230,6 +233,7 @@ Ref<> FxRunner::stop(size_t number, std::span<PyObject* const> given) {
   if (!ok) {
     PyErr_SetString(backendError(), "a backend gives a step something of another kind than its graph does");
   }
+  const torchapi::FunctionModesBack back;
   ok = ok && steps->stop(number, in, out);
   Ref<> made = ok ? pyapi::steal(PyTuple_New(static_cast<Py_ssize_t>(out.size()))) : Ref<>();
   for (size_t k = 0; made && k < out.size(); ++k) {

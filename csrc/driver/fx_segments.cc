@@ -50,8 +50,11 @@ using StopMaker = std::function<Ref<>(size_t)>;
 // Writes the dict that describes one segment. Each method returns null or false with an exception pending.
 class Describer {
  public:
-  Describer(const guard::Document& document, const ir::SegmentRange& range, StopMaker makeStop = {})
+  // `consts`: the objects that the trace's constants stand for.
+  Describer(const guard::Document& document, const ir::SegmentRange& range, std::span<const Ref<>> consts,
+            StopMaker makeStop = {})
       : document_(document),
+        consts_(consts),
         trace_(document.trace),
         range_(range),
         makeStop_(std::move(makeStop)),
@@ -147,6 +150,8 @@ class Describer {
     Ref<> list = pyapi::steal(PyList_New(0));
     size_t stops = 0;
     const bool ok = list && forEachGraphInstruction([&](const Instruction& ins) {
+                      if (ins.region != ir::RegionMark::kNone)
+                        return ins.op == Op::kGuardBlock || appendTo(list.get(), endOfRegion(ins));
                       return appendTo(list.get(), ir::isStop(ins) ? stop(stops++) : operation(ins));
                     });
     return ok ? std::move(list) : Ref<>();
@@ -168,6 +173,27 @@ class Describer {
                     setIn(dict.get(), "args", references(stop.given)) &&
                     setIn(dict.get(), "results", ids(stop.made)) &&
                     (!makeStop_ || setIn(dict.get(), "call", makeStop_(number)));
+    return ok ? std::move(dict) : Ref<>();
+  }
+
+  // Of what a call that opens a region is given, the tensors by themselves in the tuple of the arguments
+  // count.
+  Ref<> endOfRegion(const Instruction& ins) const {
+    const auto operands = trace_.operandsOf(ins);
+    std::vector<ValueId> given;
+    for (const ir::Operand& operand : operands) {
+      if (operand.kind != ir::OperandKind::kRecipe ||
+          trace_.recipes[operand.id].kind != ir::RecipeKind::kTuple)
+        continue;
+      ir::collectValues(trace_, trace_.recipes[operand.id].parts, given);
+    }
+    const bool named = operands[0].kind == ir::OperandKind::kConst && operands[0].id < consts_.size();
+    Ref<> dict = pyapi::steal(PyDict_New());
+    const bool ok = dict && setIn(dict.get(), "target", textObject("region")) &&
+                    setIn(dict.get(), "by", pyapi::newRef(named ? consts_[operands[0].id].get() : Py_None)) &&
+                    setIn(dict.get(), "opens",
+                          pyapi::newRef(ins.region == ir::RegionMark::kOpens ? Py_True : Py_False)) &&
+                    setIn(dict.get(), "given", ids(given));
     return ok ? std::move(dict) : Ref<>();
   }
 
@@ -200,6 +226,7 @@ class Describer {
   }
 
   const guard::Document& document_;
+  const std::span<const Ref<>> consts_;
   const ir::Trace& trace_;
   const ir::SegmentRange range_;
   const StopMaker makeStop_;
@@ -233,7 +260,7 @@ pyapi::Ref<> describeSegments(const runtime::CompiledTrace& trace) {
   Ref<> list = pyapi::steal(PyList_New(0));
   for (const ir::SegmentRange& range : ir::findSegments(document.trace)) {
     const std::string name = document.trace.function + "_" + std::to_string(PyList_GET_SIZE(list.get()));
-    if (!appendTo(list.get(), Describer(document, range).describe(name))) {
+    if (!appendTo(list.get(), Describer(document, range, trace.recording().consts).describe(name))) {
       return {};
     }
   }
@@ -268,7 +295,7 @@ bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi
         std::make_shared<FxRunner>(backend, std::move(kinds), kindsOfStops(document.trace, ranges[k]), place);
     const StopMaker stopOf = [&made](size_t number) { return makeStop(made, number); };
     Ref<> description =
-        Describer(document, ranges[k], stopOf)
+        Describer(document, ranges[k], trace.recording().consts, stopOf)
             .describe((name.empty() ? document.trace.function : name) + "_" + std::to_string(k));
     if (!description) {
       return false;

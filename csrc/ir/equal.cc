@@ -29,7 +29,7 @@ bool equalConsts(const Trace& a, const Trace& b) {
 
 bool equalInstructions(const Trace& a, const Instruction& x, const Trace& b, const Instruction& y) {
   if (x.op != y.op || x.resultCount != y.resultCount || x.snap != y.snap || x.kwCount != y.kwCount ||
-      x.deferrable != y.deferrable) {
+      x.deferrable != y.deferrable || x.region != y.region) {
     return false;
   }
   if (x.resultCount != 0 && x.firstResult != y.firstResult) {

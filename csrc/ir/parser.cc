@@ -267,11 +267,21 @@ class Reader {
       keywords(ins);
     }
     ins.deferrable = !cursor_.lineEndsHere() && cursor_.eatWord("deferrable");
+    ins.region = regionMark();
     types(ins, positions);
     if (!cursor_.lineEndsHere() && cursor_.eatWord("snap")) {
       ins.snap = cursor_.id('!');
     }
     trace_.code.push_back(ins);
+  }
+
+  RegionMark regionMark() {
+    if (cursor_.lineEndsHere()) {
+      return RegionMark::kNone;
+    }
+    return cursor_.eatWord("opens")    ? RegionMark::kOpens
+           : cursor_.eatWord("closes") ? RegionMark::kCloses
+                                       : RegionMark::kNone;
   }
 
   // Is the next thing on this line no operand?
@@ -281,7 +291,7 @@ class Reader {
     }
     Cursor ahead = cursor_;
     const std::string_view word = ahead.word();
-    return word == "snap" || word == "kw" || word == "deferrable";
+    return word == "snap" || word == "kw" || word == "deferrable" || word == "opens" || word == "closes";
   }
 
   void results(Instruction& ins, std::vector<size_t>& positions) {

@@ -100,6 +100,7 @@ class Printer {
       operand(Operand::make(OperandKind::kList, ins.kwNames, ins.kwCount), 0);
     }
     out_ += ins.deferrable ? " deferrable" : "";
+    out_ += ins.region == RegionMark::kOpens ? " opens" : ins.region == RegionMark::kCloses ? " closes" : "";
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       const size_t value = size_t{ins.firstResult} + r;
       out_ += r == 0 ? " : " : ", ";

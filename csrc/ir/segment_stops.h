@@ -20,7 +20,9 @@
 namespace kintsugi::ir {
 
 // Of an instruction between the marks of a segment.
-inline bool isStop(const Instruction& ins) { return ins.op == Op::kCallKnown && !ins.deferrable; }
+inline bool isStop(const Instruction& ins) {
+  return ins.op == Op::kCallKnown && !ins.deferrable && ins.region == RegionMark::kNone;
+}
 
 struct SegmentStop {
   uint32_t call = 0;           // index of the call

@@ -79,7 +79,9 @@ class Checker {
   void graphInstruction(size_t i) {
     const Instruction& ins = trace_.code[i];
     std::vector<ValueId> used;
-    collectValues(trace_, trace_.operandsOf(ins), used);
+    if (ins.region == RegionMark::kNone) {
+      collectValues(trace_, trace_.operandsOf(ins), used);
+    }
     for (const ValueId value : used) {
       const bool given = inputs_[value] || stopOf_[value] == number_;
       if (trace_.values[value].kind != TypeKind::kNone && graphOf_[value] != number_ && !given) {

@@ -48,9 +48,11 @@ void forEachSegmentUse(const Trace& trace, std::span<const Instruction> code,
 // mode.
 bool isGraphOp(Op op);
 // Is an instruction between the marks part of the graph? Scalars that only effects need are not: they are
-// deferrable. A guard of metadata inside a segment is one whose answer whoever computes the graph checks.
+// deferrable. A guard of metadata inside a segment is one whose answer whoever computes the graph checks. So
+// are the ends of regions, whose operands the graph does not need.
 inline bool isInGraph(const Instruction& ins) {
-  return (isGraphOp(ins.op) || ins.op == Op::kGuardMeta) && !ins.deferrable;
+  return ((isGraphOp(ins.op) || ins.op == Op::kGuardMeta) && !ins.deferrable) ||
+         ins.region != RegionMark::kNone;
 }
 
 // The values among the operands, those in lists included.

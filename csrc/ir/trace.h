@@ -47,6 +47,10 @@ struct OpInfo {
 };
 const OpInfo& opInfo(Op op);
 
+// Where a region begins and ends: a part of the program that runs under a mechanism of torch's which a call
+// opens and another one closes (an activation checkpoint).
+enum class RegionMark : uint8_t { kNone, kOpens, kCloses };
+
 struct Instruction {
   Op op = Op::kRet;
   uint32_t opName = kNone;  // Aten: index into Trace::opNames ("aten.linear.default")
@@ -62,6 +66,9 @@ struct Instruction {
   // An effect or call that neither reads nor changes what tensor operations touch, its own operands aside: it
   // may run after operations that follow it, as long as these change none of its operands and raise nothing.
   bool deferrable = false;
+  // Of a known call, and of the guard block behind it. Inside a segment it is part of the graph: whoever
+  // computes the graph has a mechanism of its own in its place.
+  RegionMark region = RegionMark::kNone;
 };
 
 // How an object made in the trace is built again. Parts are operands; nested recipes keep identity: one

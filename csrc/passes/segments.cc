@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "ir/quiet_ops.h"
@@ -14,6 +15,7 @@
 #include "passes/gradient_graph.h"
 #include "passes/own_writes.h"
 #include "passes/part_writes.h"
+#include "passes/regions.h"
 #include "support/check.h"
 
 namespace kintsugi::passes {
@@ -92,15 +94,16 @@ class Cutter {
     findAnswers();
     findSeen();
     findApart();
+    placeRegions();
     const auto own = std::span(trace_.code).subspan(start_);
     const std::vector<bool> cuts = gradientCuts(trace_, start_, native_ ? limits_ : ir::GradientLimits{});
     size_t at = start_;
     keepParent();
     for (const Instruction& ins : own) {
-      if (cuts[at++] && !body_.empty()) {
+      if (cuts[at] && !body_.empty()) {
         close();
       }
-      place(ins);
+      placeByRegion(ins, at++);
     }
     close();
     dropSnapshotOfReturn();
@@ -110,6 +113,8 @@ class Cutter {
   }
 
  private:
+  enum class InRegion : uint8_t { kNo, kWhole, kApart };
+
   struct Placed {
     Instruction instruction;
     bool inGraph = false;
@@ -248,6 +253,78 @@ class Cutter {
       open = ins.op == Op::kSegment || (open && ins.op != Op::kSegmentEnd);
       emit(ins, open && ir::isInGraph(ins) ? count_ : kOutside);
       count_ += ins.op == Op::kSegmentEnd ? 1 : 0;
+    }
+  }
+
+  // Where regions are is decided once: a graph holds both ends of one, or nothing of it.
+  void placeRegions() {
+    inRegion_.assign(trace_.code.size(), InRegion::kNo);
+    const auto mayBeInside = [this](const Instruction& ins) {
+      const bool anySize = ins.op == Op::kAten && traits_(trace_.opNames[ins.opName]).sizesOfData;
+      return !native_ && !anySize && (isGraph(ins) || ins.op == Op::kInput || isSilent(ins));
+    };
+    for (const Region& region : findRegions(trace_, start_, mayBeInside)) {
+      const size_t size = trace_.code.size();
+      size_t end = std::min<size_t>(region.closes + 1, size);
+      end += end < size && trace_.code[end].op == Op::kGuardBlock ? 1 : 0;
+      for (size_t i = region.opens; !native_ && i < end; ++i) {
+        inRegion_[i] = region.whole ? InRegion::kWhole : InRegion::kApart;
+      }
+      closes_[region.opens] = region.closes;
+    }
+  }
+
+  // Would something in the region have to be in another segment than the one that is open?
+  bool needsAnother(uint32_t opens) const {
+    const auto begin = trace_.code.begin();
+    return std::any_of(begin + opens, begin + closes_.at(opens), [this](const Instruction& ins) {
+      const bool lateInput =
+          ins.op == Op::kInput && lateBlock_[document_.sources.nodes[trace_.operandsOf(ins)[0].id].block];
+      return lateInput || (deferred_ && isImpure(ins)) || (acts_ && ins.op == Op::kSetGrad) ||
+             (isGraph(ins) && usesLate(ins));
+    });
+  }
+
+  // Does nothing that anybody could tell from its being done later: scalars that no operator uses, and
+  // objects that run no code when they are made.
+  bool isSilent(const Instruction& ins) const {
+    return (ir::isGraphOp(ins.op) && ins.op != Op::kAten) ||
+           (ins.op == Op::kBuild && isBare(trace_.operandsOf(ins)[0]));
+  }
+
+  void placeByRegion(const Instruction& ins, size_t at) {
+    const bool end = ins.region != ir::RegionMark::kNone;
+    if (inRegion_[at] == InRegion::kNo) {
+      lastEnd_ = ir::RegionMark::kNone;
+      place(ins);
+    } else if (inRegion_[at] == InRegion::kApart) {
+      close();
+      emit(ins, kOutside);
+    } else if (end || (ins.op == Op::kGuardBlock && lastEnd_ != ir::RegionMark::kNone)) {
+      if (ins.region == ir::RegionMark::kOpens && needsAnother(static_cast<uint32_t>(at))) {
+        close();
+      }
+      body_.push_back({ins, true});
+      body_.back().instruction.region = end ? ins.region : lastEnd_;
+      graphEnd_ = body_.size();
+      lastEnd_ = ins.region;
+    } else {
+      lastEnd_ = ir::RegionMark::kNone;
+      placeInside(ins);
+    }
+  }
+
+  void placeInside(const Instruction& ins) {
+    if (ins.op == Op::kInput) {
+      placeInput(ins);
+    } else if (isGraph(ins)) {
+      addToGraph(ins, isImpure(ins));
+    } else {  // silent
+      for (uint32_t r = 0; r < ins.resultCount; ++r) {
+        late_[ins.firstResult + r] = true;
+      }
+      body_.push_back({ins, false});
+      body_.back().instruction.deferrable = ins.deferrable || ins.op != Op::kBuild;
     }
   }
 
@@ -392,7 +469,15 @@ class Cutter {
     return std::any_of(used.begin(), used.end(), [this](ValueId v) { return late_[v]; });
   }
 
+  // Making an object that runs nobody's code: nobody can tell when that is.
+  bool isBareBuild(const Instruction& ins) const {
+    return !native_ && ins.op == Op::kBuild && isBare(trace_.operandsOf(ins)[0]);
+  }
+
   bool isDeferrable(const Instruction& ins) const {
+    if (isBareBuild(ins)) {
+      return true;
+    }
     if (impure_) {
       return false;
     }
@@ -402,9 +487,6 @@ class Cutter {
     }
     if (isSpeculated(ins) || isQuestion(ins)) {
       return !native_ && operators_ > 0;  // before there is anything to compute it is asked at once
-    }
-    if (!native_ && ins.op == Op::kBuild && isBare(trace_.operandsOf(ins)[0])) {
-      return true;
     }
     std::vector<bool> seen(ins.op == Op::kBuild ? trace_.recipes.size() : 0);
     return ins.deferrable || (ir::isGraphOp(ins.op) && ins.op != Op::kAten) ||
@@ -473,8 +555,9 @@ class Cutter {
   }
 
   void defer(const Instruction& ins) {
-    deferred_ = true;
-    acts_ = acts_ || !(isSpeculated(ins) || isQuestion(ins));
+    const bool silent = isBareBuild(ins);
+    deferred_ = deferred_ || !silent;
+    acts_ = acts_ || !(silent || isSpeculated(ins) || isQuestion(ins));
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       late_[ins.firstResult + r] = true;
     }
@@ -634,7 +717,7 @@ class Cutter {
     std::vector<uint32_t> namedIn = madeByStops();
     std::vector<ValueId> used;
     for (size_t i = 0; i < out_.size(); ++i) {
-      if (graph_[i] == kOutside) {
+      if (graph_[i] == kOutside || out_[i].region != ir::RegionMark::kNone) {
         continue;
       }
       used.clear();
@@ -664,16 +747,20 @@ class Cutter {
   uint32_t start_;
   const bool native_;
   const ir::GradientLimits limits_;
-  PartWrites writes_;                // of the open segment
-  OwnWrites own_;                    // likewise
-  std::vector<uint32_t> madeIn_;     // by value: the number of the open segment
-  std::vector<bool> canFail_;        // by block
-  std::vector<bool> feeding_;        // by value
-  std::vector<bool> answer_;         // by value: says something of contents
-  std::vector<bool> apart_;          // results of aten.data that are not for native code
-  std::vector<bool> seen_;           // by value: the program gets to see it
-  std::vector<ValueId> writtenTo_;   // by value: what it was before operators wrote to it in place
-  std::vector<bool> late_;           // by value: made by a deferred step of the open segment
+  PartWrites writes_;               // of the open segment
+  OwnWrites own_;                   // likewise
+  std::vector<uint32_t> madeIn_;    // by value: the number of the open segment
+  std::vector<bool> canFail_;       // by block
+  std::vector<bool> feeding_;       // by value
+  std::vector<bool> answer_;        // by value: says something of contents
+  std::vector<bool> apart_;         // results of aten.data that are not for native code
+  std::vector<bool> seen_;          // by value: the program gets to see it
+  std::vector<ValueId> writtenTo_;  // by value: what it was before operators wrote to it in place
+  std::vector<InRegion> inRegion_;  // by instruction: of a region, or of its ends
+  std::unordered_map<uint32_t, uint32_t>
+      closes_;  // by the instruction that opens a region: that which closes it
+  ir::RegionMark lastEnd_ = ir::RegionMark::kNone;  // the instruction before is this end of a region
+  std::vector<bool> late_;                          // by value: made by a deferred step of the open segment
   std::vector<size_t> insideBlock_;  // by block: one past it in the open segment, if it is a stop's
   std::vector<bool> lateBlock_;      // by block: runs with the deferred steps of the open segment
   std::vector<Placed> body_;         // the open segment; empty: none is open

@@ -15,6 +15,9 @@
 // autograd follows, a segment ends after a tensor that the program gets to see and before what is made of
 // it; and where gradients are sent in buckets, it ends for each of these (passes/gradient_cuts.h).
 //
+// A region of the program (passes/regions.h) is inside a graph with both ends, or stays outside with all that
+// it holds. Native code takes the operations between the ends.
+//
 // What operators do is not known to the IR: SegmentOptions::traits says it. Run on request, for callables
 // with a backend of their own; not part of the default pipeline. Linear in the size of the trace, times the
 // segments. No GIL.

@@ -51,6 +51,8 @@ enum class CodeFamily : uint8_t {
   kWholeTransforms,
   kSwitchesHooks,
   kQuietHandlers,
+  kOpensRegion,
+  kClosesRegion,
   kPolyfills,
   kKeyTakers,
   kCount,

@@ -507,7 +507,7 @@ void Lowering::findGraphInputs() {
     if (trace_.code[at].op == Op::kSegment) {
       return;  // the list of inputs itself
     }
-    if (segment == ir::kNone || segment < before) {
+    if (segment == ir::kNone || segment < before || trace_.code[at].region != ir::RegionMark::kNone) {
       elsewhere[value] = true;
     } else if (users[value].empty() || users[value].back() != segment - before) {
       users[value].push_back(static_cast<uint32_t>(segment - before));

@@ -113,6 +113,9 @@ def _watched() -> bool:
     """Somebody wants to see the operator itself."""
     return bool(
         torch._C._len_torch_function_stack()
+        or (
+            torch.is_grad_enabled() and torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+        )
         or torch._C._len_torch_dispatch_stack()
         or torch._C._functorch.peek_interpreter_stack() is not None
         or torch._C._get_tracing_state() is not None

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from kintsugi._polyfill_autograd import apply_function  # noqa: F401
+from kintsugi._polyfill_checkpoint import checkpoint_recomputed, checkpoint_reentrant  # noqa: F401
 from kintsugi._polyfill_heaps import (  # noqa: F401
     _heapify_max,
     _heappop_max,
@@ -72,6 +73,7 @@ from kintsugi._polyfill_iterators import (  # noqa: F401
     zip_,
     zip_longest,
 )
+from kintsugi._polyfill_modes import attribute_of, read_attribute, seen_by_mode, under_mode  # noqa: F401
 from kintsugi._polyfill_operators import (  # noqa: F401
     operator_call,
     operator_delitem,

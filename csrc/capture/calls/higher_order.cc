@@ -82,20 +82,28 @@ Flow emptyMaskModel(CallContext& ctx, Shadow& result) {
   return inlineFunction(ctx, result);
 }
 
-// torch.utils.checkpoint.checkpoint(): without gradients there is nothing to recompute, so it is a call of
-// its function. With other options the call is left to torch.
+// torch.utils.checkpoint.checkpoint(). Without gradients there is nothing to recompute, so it is a call of
+// its function. In training, torch's own steps run before and behind that call. A program's own context_fn is
+// left to torch. With use_reentrant=True it is a torch.autograd.Function.
 Flow checkpointModel(CallContext& ctx, Shadow& result) {
   const auto reentrant = ctx.keyword("use_reentrant");
-  bool plain = reentrant && ctx.positional >= 1 && ctx.args.any(*reentrant) == Py_False &&
-               !torchapi::gradMode() && !torchapi::hasModes();
-  for (const char* option :
-       {"context_fn", "determinism_check", "debug", "early_stop", "respect_saved_tensors_hooks"})
+  const bool training = torchapi::gradMode();
+  const bool again = reentrant && ctx.args.any(*reentrant) == Py_True;
+  bool plain = reentrant && ctx.positional >= 1 && (again || ctx.args.any(*reentrant) == Py_False) &&
+               !torchapi::hasModes() && !torchapi::transformsActive() && !pyapi::isPolyfill(ctx.frame.code);
+  if (again) plain = plain && ctx.total() - ctx.positional == (ctx.keyword("preserve_rng_state") ? 2 : 1);
+  for (const char* option : {"context_fn", "debug", "respect_saved_tensors_hooks"})
     plain = plain && !ctx.keyword(option);
+  for (const char* option : {"determinism_check", "early_stop"})
+    plain = plain && (training || !ctx.keyword(option));
   if (!plain) return inlineFunction(ctx, result);
   Shadow asked = ctx.shadows.any(*reentrant);
-  if (!ctx.rec.guards.pin(asked, Py_False)) return run(ctx);
-  if (auto flow = enterPolyfill(ctx, "checkpoint", result)) return *flow;
-  return inlineFunction(ctx, result);
+  if (!ctx.rec.guards.pin(asked, ctx.args.any(*reentrant))) return run(ctx);
+  return callPolyfill(ctx,
+                      again      ? "checkpoint_reentrant"
+                      : training ? "checkpoint_recomputed"
+                                 : "checkpoint",
+                      result);
 }
 
 // torch.autograd.Function.apply(): a polyfill takes its place, so that `forward` is recorded. If the polyfill

@@ -188,6 +188,7 @@ const ModelEntry* entryOf(PyObject* callable) {
     registerOutputModels();
     registerTransformModels();
     registerHigherOrderModels();
+    registerFunctionModeModels();
     registerPolyfillModels();
     registerSetModels();
     registerSignatureModels();

@@ -66,6 +66,7 @@ void registerTorchTensorModels();
 void registerOutputModels();
 void registerTransformModels();
 void registerHigherOrderModels();
+void registerFunctionModeModels();
 void registerPolyfillModels();
 void registerSetModels();
 void registerSignatureModels();
@@ -116,6 +117,17 @@ Flow reversedObject(CallContext& ctx, Shadow& result);  // by __len__ and __geti
 Flow reduceModel(CallContext& ctx, Shadow& result, bool adds = false);
 // Calls a polyfill in place of the callable, if the program's own code makes the call.
 std::optional<Flow> enterPolyfill(CallContext& ctx, const char* name, Shadow& result);
+// A call of one of our Python functions in place of an instruction.
+struct Replacement {
+  PyObject* function = nullptr;
+  std::vector<PyObject*> args;  // the positional ones, then those of the keywords
+  std::vector<Shadow> shadows;
+  size_t positional = 0;
+  PyObject* names = nullptr;  // a tuple, or null
+};
+Flow callReplacement(CallContext& ctx, const Replacement& call, Shadow& result);
+// The same with the arguments of the call, whatever lies on the value stack: a partial, a bound method.
+Flow callPolyfill(CallContext& ctx, const char* name, Shadow& result);
 // The same for a class method in C, which is called as a builtin that is bound to the class. The polyfill
 // gets the class as its first argument, as `ctx` has it.
 std::optional<Flow> enterClassPolyfill(CallContext& ctx, const char* name, Shadow& result);

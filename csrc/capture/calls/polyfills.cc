@@ -8,10 +8,12 @@
 
 #include "capture/callee.h"
 #include "capture/calls/drive.h"
+#include "capture/calls/function_modes.h"
 #include "capture/calls/group_uses.h"
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
 #include "capture/calls/open_lists.h"
+#include "capture/nested.h"
 #include "capture/shown.h"
 #include "pyapi/code.h"
 #include "pyapi/containers.h"
@@ -168,7 +170,10 @@ Flow literalOrKnown(CallContext& ctx, Shadow& result) {
 // torch.tensor(number) becomes an operator, so that it is part of a segment and its metadata is known.
 Flow tensorModel(CallContext& ctx, Shadow& result) {
   // A mode has to see this call, not the operators in its place.
-  if (torchapi::hasModes()) return opaqueModel(ctx, result);
+  if (torchapi::hasModes()) {
+    auto flow = torchapi::hasFunctionModes() ? underFunctionModes(ctx, result) : std::nullopt;
+    return flow ? *flow : opaqueModel(ctx, result);
+  }
   PyObject* data = ctx.positional == 1 ? ctx.args[0] : nullptr;
   const bool number =
       data != nullptr && (PyFloat_CheckExact(data) || PyLong_CheckExact(data) || PyBool_Check(data));
@@ -610,6 +615,39 @@ Flow reversedObject(CallContext& ctx, Shadow& result) {
 PyObject* polyfill(const char* name) {
   PyObject* polyfills = pyapi::loadedNamespace("kintsugi._polyfills");
   return polyfills != nullptr ? PyDict_GetItemString(polyfills, name) : nullptr;  // borrowed from the module
+}
+
+Flow callReplacement(CallContext& ctx, const Replacement& call, Shadow& result) {
+  RecordContext& rec = ctx.rec;
+  PendingFrame pending = rec.callees.methodFrame(call.function, call.shadows[0], call.args[0]);
+  pending.args = call.args;
+  pending.shadows = call.shadows;
+  pending.positional = call.positional;
+  pending.kwnames = call.names;
+  pending.site = rec.snapshots.callSite(ctx.instr, ctx.popped, {},
+                                        ctx.pushes ? ir::ReturnAction::kPush : ir::ReturnAction::kDiscard);
+  rec.callees.expectFrame(std::move(pending));
+  pyapi::Ref<> made;
+  {
+    const Nested nested(rec);
+    made = pyapi::steal(PyObject_Vectorcall(call.function, call.args.data(), call.positional, call.names));
+  }
+  if (made && rec.live()) result = rec.callees.frameResult(made.get());
+  const Flow flow = rec.steps.replaceCall(ctx, std::move(made));
+  if (flow == Flow::kNext && !ctx.pushes) Py_DECREF(*--ctx.act.sp);
+  return flow;
+}
+
+Flow callPolyfill(CallContext& ctx, const char* name, Shadow& result) {
+  PyObject* function = polyfill(name);
+  if (function == nullptr || ctx.positional == 0) return opaqueModel(ctx, result);
+  return callReplacement(ctx,
+                         {function,
+                          {ctx.args.begin(), ctx.args.end()},
+                          {ctx.shadows.begin(), ctx.shadows.end()},
+                          ctx.positional,
+                          ctx.kwnames},
+                         result);
 }
 
 std::optional<Flow> enterPolyfill(CallContext& ctx, const char* name, Shadow& result) {

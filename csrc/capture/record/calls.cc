@@ -6,6 +6,7 @@
 #include "capture/attributes.h"
 #include "capture/breaks.h"
 #include "capture/callee.h"
+#include "capture/calls/function_modes.h"
 #include "capture/calls/getters.h"
 #include "capture/calls/inner_code.h"
 #include "capture/calls/lazy.h"
@@ -420,7 +421,7 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   }
   // The user has declared that the results follow from the arguments and that nothing is changed: a single
   // step.
-  if (isMarkedAllowed(call.callable)) return rec.steps.callStep(ctx, CallKind::kKnown, nullptr, result);
+  if (isMarkedAllowed(call.callable)) return allowedCall(ctx, result);
   if (pyapi::flagsOf(code) & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     return opaque(call, ctx, diag::Code::KTG0110, result);
   if (call.args.size() == 1 && walksOpenList(rec, call.callable, call.shadows[0])) {
@@ -672,6 +673,8 @@ Flow dispatchKnown(Call& call, CallContext& outer, Shadow& result) {
   if (auto flow = objectCall(call, outer, result)) return *flow;
   if (auto flow = cachedCall(ctx, result)) return *flow;
   if (PyWeakref_CheckRefExact(call.callable)) return knownModel(ctx, result);  // returns its target, or None
+  ctx.callableShadow = call.shadow;
+  if (auto flow = attributeGetter(ctx, result)) return *flow;
   return opaque(call, ctx, diag::Code::KTG0101, result);
 }
 

@@ -46,6 +46,19 @@ bool isForbidden(PyObject* function) {
 
 bool isMarkedAllowed(PyObject* function) { return hasMark(function, marks().allowed); }
 
+// The user says that it is one instruction of the graph. Of ours are the ends of regions.
+Flow allowedCall(CallContext& ctx, Shadow& result) {
+  const Flow flow = ctx.rec.steps.callStep(ctx, CallKind::kKnown, nullptr, result);
+  auto& trace = ctx.rec.trace();
+  if (flow != Flow::kNext || !ctx.rec.live() || trace.code.back().op != ir::Op::kCallKnown) return flow;
+  const auto* code = reinterpret_cast<const PyCodeObject*>(PyFunction_GET_CODE(ctx.callable));
+  if (pyapi::isKnownCode(code, pyapi::CodeFamily::kOpensRegion))
+    trace.code.back().region = ir::RegionMark::kOpens;
+  else if (pyapi::isKnownCode(code, pyapi::CodeFamily::kClosesRegion))
+    trace.code.back().region = ir::RegionMark::kCloses;
+  return flow;
+}
+
 namespace {
 
 // The code of the function that torch hides from its own compiler, inside all wrappers; borrowed, or null.

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "capture/call_context.h"
 #include "capture/record_context.h"
 
 namespace kintsugi::capture {
@@ -17,5 +18,7 @@ bool isBookkeeping(PyObject* function);
 bool isMarkedConstant(PyObject* function);  // its result is the same for the same arguments
 bool isForbidden(PyObject* function);       // an error if the program calls it in compiled code
 bool isMarkedAllowed(PyObject* function);   // a single step, which changes nothing
+// A call of a function that is marked as allowed: a single step.
+Flow allowedCall(CallContext& ctx, Shadow& result);
 
 }  // namespace kintsugi::capture

@@ -25,6 +25,8 @@ wait until they are done, and describes each one as a dict:
                 "args": [("%", 2)],                         # what it takes of the graph
                 "results": [3],                             # tensors that the graph goes on with
             },
+            {"target": "region", "opens": True, "by": entered, "given": [0]},   # what follows is an activation
+            {"target": "region", "opens": False, "by": left, "given": []},      # checkpoint, up to here
         ],
         "outputs": [2, None, 0],               # value ids; None stays None
     }
@@ -59,7 +61,7 @@ import torch
 from torch import fx
 
 from .. import _C, _config, _logs
-from . import pieces, symbolic
+from . import pieces, regions, symbolic
 
 Segment = Mapping[str, Any]
 Runner = Callable[..., tuple[Any, ...]]
@@ -189,7 +191,7 @@ class _Builder:
         for number, name in zip(self._segment["inputs"], self._input_names(), strict=True):
             if number not in self._fixed:
                 self._nodes[number] = self._graph.placeholder(name)
-        for op in self._segment["ops"]:
+        for op in regions.nested(self._segment)["ops"]:
             self._add(op)
         outputs = tuple(None if number is None else self._node(number) for number in self._segment["outputs"])
         self._graph.output(outputs)
@@ -235,6 +237,9 @@ class _Builder:
         if op["target"] == STEP:
             self._add_step(op)
             return
+        if op["target"] == regions.REGION:
+            self._add_region(op)
+            return
         scalar = SCALAR_TARGETS.get(op["target"])
         if scalar is not None:
             made = self._graph.call_function(scalar, tuple(self._argument(value) for value in op["args"]))
@@ -260,6 +265,20 @@ class _Builder:
         self._root.add_module(name, step)
         made = self._graph.call_module(name, tuple(self._argument(value) for value in op["args"]))
         for index, number in enumerate([*pieces.references(op["args"]), *op["results"]]):
+            self._nodes[number] = self._graph.call_function(python_operator.getitem, (made, index))
+
+    def _add_region(self, op: Mapping[str, Any]) -> None:
+        inputs = [number for number in op["inputs"] if number not in self._fixed]
+        inside = {"inputs": inputs, "example_inputs": [None] * len(inputs), "outputs": op["results"]}
+        builder = _Builder({**inside, "ops": op["ops"]})
+        builder._fixed = self._fixed
+        module = regions.Checkpoint(
+            builder.build(), regions.kept(op, inputs), regions.options(op), _acts(op["ops"])
+        )
+        name = f"checkpoint_{len(self._root._modules)}"
+        self._root.add_module(name, module)
+        made = self._graph.call_module(name, tuple(self._node(number) for number in inputs))
+        for index, number in enumerate(op["results"]):
             self._nodes[number] = self._graph.call_function(python_operator.getitem, (made, index))
 
     def _name_parts(self, node: fx.Node, results: Sequence[int | None], returns: Sequence[Any]) -> None:
@@ -413,9 +432,19 @@ def _is_scalar(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dim() == 0
 
 
+def _operators(ops: Sequence[Mapping[str, Any]]) -> list[torch._ops.OpOverload]:
+    targets = dict.fromkeys(op["target"] for op in regions.flat(ops) if op["target"] != STEP)
+    return [find_operator(target) for target in targets if target not in SCALAR_TARGETS]
+
+
 def _writes(segment: Segment) -> bool:
-    targets = {op["target"] for op in segment["ops"]} - SCALAR_TARGETS.keys() - {STEP}
-    return any(find_operator(target)._schema.is_mutable for target in targets)
+    return any(operator._schema.is_mutable for operator in _operators(segment["ops"]))
+
+
+def _acts(ops: Sequence[Mapping[str, Any]]) -> bool:
+    """Do they draw random numbers, or write to tensors?"""
+    drawing = torch.Tag.nondeterministic_seeded
+    return any(each._schema.is_mutable or drawing in each.tags for each in _operators(ops))
 
 
 def _has_pieces(segment: Segment) -> bool:
@@ -424,7 +453,7 @@ def _has_pieces(segment: Segment) -> bool:
 
 
 def _sizes_of_data(segment: Segment) -> bool:
-    return any(op.get("sizes_of_data") for op in segment["ops"])
+    return any(op.get("sizes_of_data") for op in regions.flat(segment["ops"]))
 
 
 class _Specialized:
@@ -534,6 +563,7 @@ def backend_compile(
 
     With config.suppress_errors a failing backend is reported, and the graph runs uncompiled.
     """
+    segment = regions.nested(segment)
     examples = segment["example_inputs"]
     compile_one = functools.partial(_compile, backend=backend, name=name, options=options)
     numbers = {i for i, value in enumerate(examples) if not isinstance(value, torch.Tensor)}
@@ -581,6 +611,12 @@ def _interpreted(segment: Segment) -> Runner:
 
 def _callable_of(op: Mapping[str, Any]) -> Callable[[list[Any], Mapping[str, Any]], list[Any]]:
     target = op["target"]
+    if target == regions.REGION:
+        inside = _interpreted({"inputs": op["inputs"], "ops": op["ops"], "outputs": op["results"]})
+        module = regions.Checkpoint(
+            inside, regions.kept(op, op["inputs"]), regions.options(op), _acts(op["ops"])
+        )
+        return lambda args, _kwargs: list(module(*args))
     if target == STEP:
         step = op["call"]
         return lambda args, _kwargs: list(step(*args))

@@ -1,8 +1,8 @@
 """A graph in pieces, for backends that can't take it whole.
 
 Some operations of a graph stop compilers that trace it with fake tensors: those whose results have sizes that depend on
-data, and calls of the program's. Where a backend fails on such a graph, these run by themselves, and the backend gets
-what lies between.
+data, calls of the program's, and regions with a mechanism of torch's. Where a backend fails on such a graph, these run
+by themselves, and the backend gets what lies between.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Runner = Callable[..., Any]
 
 
 def stands_alone(op: Operation) -> bool:
-    return bool(op.get("sizes_of_data")) or op["target"] == "step"
+    return bool(op.get("sizes_of_data")) or op["target"] in ("step", "region")
 
 
 def references(value: Any) -> Iterator[int]:
