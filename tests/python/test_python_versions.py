@@ -429,3 +429,28 @@ def test_copies_ask_hooks_that_call_what_they_close_over(backend: str) -> None:
         assert torch.equal(function(x), x + 3)
         counts.append(list(asked))
     assert counts == [counts[0]] * 4
+
+
+class Caller:
+    """Calls a compiled function while CPython waits for `__init__` to end."""
+
+    def __init__(self, compiled: Callable[..., Any], x: Any) -> None:
+        self.result = compiled(x)
+
+
+def test_frames_of_the_evaluator_are_nobodys(capfd: pytest.CaptureFixture[str]) -> None:
+    for _ in range(100):  # until the call of the class is specialized, if it ever is
+        Caller(id, None)
+
+    compiled = kintsugi.compile(lambda x: x + 1, backend="eager", dynamic=False)
+    with kintsugi.config.patch(verbose=True):
+        kintsugi.set_logs(recompiles=True)
+        try:
+            for size in (2, 3):
+                assert Caller(compiled, torch.zeros(size)).result.tolist() == [1] * size
+        finally:
+            kintsugi.set_logs(recompiles=False)
+    log = capfd.readouterr().err
+    assert log.count("[RECOMPILE") == 1
+    assert log.count(", in __init__\n") == 1
+    assert log.count(f'File "{__file__}", line') == 2

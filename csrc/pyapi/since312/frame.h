@@ -19,10 +19,14 @@ inline PyCodeObject* codeOf(const PyGenObject* generator) {
   return codeOf(reinterpret_cast<const Frame*>(&generator->gi_iframe));
 }
 
-// Skips entry frames: each run of CPython's evaluator puts a frame of its own on the chain, without code,
-// globals or variables.
+// Frames that CPython's evaluator puts on the chain for itself, without globals or variables. Each of its
+// runs has one, with nothing in it. From 3.13 on one more waits for the `__init__` of a class that is called;
+// it looks like a function's, but has None in the function's place.
+inline bool isEvaluators(const Frame* frame) {
+  return frame->owner > FRAME_OWNED_BY_FRAME_OBJECT || objectIn(frame->f_funcobj) == Py_None;
+}
 inline Frame* pastEntry(Frame* frame) {
-  while (frame != nullptr && frame->owner > FRAME_OWNED_BY_FRAME_OBJECT) frame = frame->previous;
+  while (frame != nullptr && isEvaluators(frame)) frame = frame->previous;
   return frame;
 }
 inline Frame* previousOf(const Frame* frame) { return pastEntry(frame->previous); }
