@@ -129,11 +129,8 @@ def _ordered_by_python(keys: Sequence[Any]) -> bool:
     return type(kind.__lt__) is FunctionType and not [key for key in keys if type(key) is not kind]
 
 
-def _order_of_few(keys: Sequence[Any], reverse: bool) -> list[int]:
-    """The same comparisons as CPython's sort of a list that is one run: these may be seen."""
-    placed = list(range(len(keys)))
-    if reverse:
-        placed.reverse()
+def _first_strict_run(keys: Sequence[Any], placed: list[int]) -> int:
+    """How many are in order at the beginning; those that are in the opposite order are turned around first."""
     run = 2
     if keys[placed[1]] < keys[placed[0]]:
         while run < len(placed) and keys[placed[run]] < keys[placed[run - 1]]:
@@ -142,6 +139,63 @@ def _order_of_few(keys: Sequence[Any], reverse: bool) -> list[int]:
     else:
         while run < len(placed) and not keys[placed[run]] < keys[placed[run - 1]]:
             run += 1
+    return run
+
+
+def _first_run(keys: Sequence[Any], placed: list[int]) -> int:
+    """The same where the opposite order may have equal ones in it, which keep theirs: CPython 3.13 and later."""
+    run = 1
+    while run < len(placed) and not keys[placed[run]] < keys[placed[run - 1]]:
+        run += 1
+    if run == len(placed):
+        return run
+    if run > 1:
+        if keys[placed[0]] < keys[placed[run - 1]]:
+            return run
+        placed[:run] = placed[:run][::-1]
+    run += 1
+    equals = 0  # that lie before `run`, the first one not counted
+    while run < len(placed):
+        if keys[placed[run]] < keys[placed[run - 1]]:
+            placed[run - equals - 1 : run] = placed[run - equals - 1 : run][::-1]
+            equals = 0
+        elif keys[placed[run - 1]] < keys[placed[run]]:
+            break
+        else:
+            equals += 1
+        run += 1
+    placed[run - equals - 1 : run] = placed[run - equals - 1 : run][::-1]
+    placed[:run] = placed[:run][::-1]
+    while run < len(placed) and not keys[placed[run]] < keys[placed[run - 1]]:
+        run += 1
+    return run
+
+
+def _looks_for_equals() -> bool:
+    """Does this CPython's sort, having met equals and then less, ask whether all were equal?"""
+    asked = []
+
+    class Key:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __lt__(self, other: Key) -> bool:
+            asked.append((self.number, other.number))
+            return self.number < other.number
+
+    sorted([Key(1), Key(1), Key(0)])
+    return asked[2] == (1, 1)
+
+
+_LOOKS_FOR_EQUALS = _looks_for_equals()
+
+
+def _order_of_few(keys: Sequence[Any], reverse: bool) -> list[int]:
+    """The same comparisons as CPython's sort of a list that is one run: these may be seen."""
+    placed = list(range(len(keys)))
+    if reverse:
+        placed.reverse()
+    run = _first_run(keys, placed) if _LOOKS_FOR_EQUALS else _first_strict_run(keys, placed)
     for at in range(run, len(placed)):
         low, high = 0, at
         chosen = placed[at]

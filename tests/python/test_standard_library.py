@@ -24,6 +24,7 @@ from harness import Case, Suite, check, check_captured, describe
 from torch import nn
 
 import kintsugi
+from kintsugi import _polyfills
 
 SUITE = Suite()
 case, factory = SUITE.case, SUITE.factory
@@ -389,3 +390,30 @@ def test_files_go_when_the_program_drops_them(make: Any) -> None:
         x = torch.full((2,), 1.0 if turn % 2 else -1.0)
         assert describe(compiled(x)) == describe(eager(x)), f"call {turn}"
     assert compiled.stats().hits >= 6
+
+
+@pytest.mark.parametrize("kinds", [1, 2, 3, 10, 100])
+def test_short_lists_are_sorted_by_cpython_s_own_comparisons(kinds: int) -> None:
+    compared: list[tuple[int, int]] = []
+
+    class Key:
+        def __init__(self, value: int, place: int) -> None:
+            self.value, self.place = value, place
+
+        def __lt__(self, other: Key) -> bool:
+            compared.append((self.place, other.place))
+            return self.value < other.value
+
+    draw = random.Random(kinds)
+    for _ in range(400):
+        values = [draw.randrange(kinds) for _ in range(draw.randint(2, draw.choice((3, 5, 9, 63))))]
+        if draw.random() < 0.3:
+            values.sort(reverse=True)
+        keys, reverse = (
+            [Key(*pair) for pair in zip(values, range(len(values)), strict=True)],
+            draw.random() < 0.3,
+        )
+        wanted = [key.place for key in sorted(keys, reverse=reverse)], compared[:]
+        compared.clear()
+        assert (_polyfills.order(keys, reverse), compared) == wanted, (values, reverse)
+        compared.clear()
