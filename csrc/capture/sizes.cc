@@ -286,7 +286,10 @@ std::optional<Flow> readSizes(CallContext& ctx, Shadow& result) {
   PyObject* object = ctx.total() > 0 ? ctx.args[0] : nullptr;
   if (object == nullptr || !torchapi::isTensor(object) || !ctx.shadows[0].isValue()) return std::nullopt;
   RecordContext& rec = ctx.rec;
-  const Shadow tensor = ctx.shadows[0];
+  // Its newest value: what an operation in place has changed has sizes of another kind than the value had
+  // that the shadow names.
+  const auto newest = rec.ops().valueOf(object);
+  const Shadow tensor = newest ? Shadow::value(*newest) : ctx.shadows[0];
   if (rec.ops().level(tensor.valueId()) == MetaLevel::kFull || ctx.kwnames != nullptr) return std::nullopt;
   const std::string name = nameOf(ctx);
   const bool isAttribute = name == "shape";

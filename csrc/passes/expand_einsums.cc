@@ -110,10 +110,9 @@ class Expansion {
   // Appends what the einsum becomes, the last of which gives its value. False: it stays, and nothing has been
   // appended.
   bool run() {
-    const size_t code = trace_.code.size();
     const size_t values = trace_.values.size();
     if (read() && contractAll() && finish()) return true;
-    trace_.code.resize(code);
+    trace_.code.resize(before_);
     trace_.values.resize(values);
     return false;
   }
@@ -284,9 +283,11 @@ class Expansion {
       return reshape(permute(tensor, own).value, sizes);
     };
     const ValueId a = widened(left), b = widened(right);
-    left = {make(Operator::kMulTensor, {Operand::value(a), Operand::value(b)}, result_.sizes,
-                 ir::packedStrides(result_.sizes), follows(a) || follows(b)),
-            wanted_};
+    ValueId product = make(Operator::kMulTensor, {Operand::value(a), Operand::value(b)}, result_.sizes,
+                           ir::packedStrides(result_.sizes), follows(a) || follows(b));
+    // ATen drops the dimensions of labels that it has summed before.
+    if (labels_.size() != wanted_.size()) product = view(product, result_.sizes);
+    left = {product, wanted_};
     return true;
   }
 
@@ -298,7 +299,7 @@ class Expansion {
                  [&](char label) { return !has(wanted_, label); });
     if (!rest.empty()) all = sum(permute(all, wanted_ + ordered(rest)), rest);
     all = permute(all, wanted_);
-    const bool made = trace_.code.size() > 0 && trace_.code.back().firstResult == all.value;
+    const bool made = trace_.code.size() > before_ && trace_.code.back().firstResult == all.value;
     const std::vector<int64_t> strides =
         result_.strides.empty() ? ir::packedStrides(result_.sizes) : result_.strides;
     if (!made || meta(all.value).sizes != result_.sizes || stridesOf(all.value) != strides) return false;
@@ -363,6 +364,7 @@ class Expansion {
   }
 
   ir::Trace& trace_;
+  const size_t before_ = trace_.code.size();  // instructions
   const ir::Instruction ins_;
   const TensorDesc result_;  // a copy: the table grows
   Labels wanted_;            // of the result

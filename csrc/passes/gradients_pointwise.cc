@@ -274,7 +274,7 @@ bool prelu(B& b) {
   const V positive = b.compare(x, B::Comparison::kGt, num(0));
   if (b.wants(0)) {
     b.accumulateGradient(0, b.point(Operator::kWhereSelf,
-                                    {val(positive), val(g), val(b.mul(val(slope), val(g)))}, b.dtype(g)));
+                                    {val(positive), val(g), val(b.mul(val(g), val(slope)))}, b.dtype(g)));
   }
   if (b.wants(1)) {
     const V each = b.zeroWhere(positive, b.mul(val(x), val(g)));

@@ -697,39 +697,6 @@ def old_iteration_by_getitem(x):
 
 
 @case()
-def a_global_is_made_and_deleted(x):
-    global LATER
-    LATER = x + 1
-    y = LATER * 2
-    del LATER
-    return y, "LATER" in globals()
-
-
-@case()
-def a_global_that_is_not_there_is_deleted(x):
-    global LATER
-    try:
-        del LATER
-    except NameError as error:
-        x = x + len(str(error)) + len(error.args)
-    return x * 2
-
-
-@case()
-def a_global_is_deleted_and_made_again(x):
-    global PASSING
-    PASSING = 3
-    del PASSING
-    PASSING = x.shape[0]
-    y = x * PASSING
-    del PASSING
-    try:
-        return y + PASSING
-    except NameError:
-        return y
-
-
-@case()
 def star_expressions_in_displays(x):
     a, b = [1, 2], {"k": 1}
     return [*a, *range(2)], (*a, 3), {*a, 9}, {**b, "z": x}

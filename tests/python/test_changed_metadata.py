@@ -90,3 +90,44 @@ def test_as_eager_mode(change: str, reading: str, backend: str) -> None:
             mine, wanted = outcome(compiled, *args), outcome(fn, *theirs)
             assert describe(mine, close=True) == describe(wanted, close=True)
             assert [a.shape for a in args] == [a.shape for a in theirs]
+
+
+VARYING: dict[str, Callable[[torch.Tensor, int], Any]] = {
+    "t_": lambda x, n: x.t_(),
+    "transpose_": lambda x, n: x.transpose_(0, 1),
+    "swapaxes_": lambda x, n: x.swapaxes_(0, 1),
+    "unsqueeze_": lambda x, n: x.unsqueeze_(0),
+    "resize_": lambda x, n: x.resize_(n, 2),
+    "out=": lambda x, n: torch.zeros(n, 2, out=x),
+    "twice": lambda x, n: x.t_().unsqueeze_(1),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("backend", ["eager", "native"])
+@pytest.mark.parametrize("reading", READINGS)
+@pytest.mark.parametrize("change", VARYING)
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_of_tensors_whose_sizes_vary(change: str, reading: str, backend: str, dynamic: bool | None) -> None:
+    changed, read = VARYING[change], READINGS[reading]
+
+    class Box:
+        held: Any = None
+
+    def direct(x: torch.Tensor, n: int) -> Any:
+        changed(x, n)
+        return read(x)
+
+    def held(x: torch.Tensor, n: int) -> Any:
+        before = tuple(x.shape)
+        box = Box()
+        box.held = x
+        changed(box.held, n)
+        return before, read(box.held)
+
+    options = {"sync": True} if backend == "native" else None
+    for fn in (direct, held):
+        compiled = kintsugi.compile(fn, backend=backend, options=options, dynamic=dynamic)
+        for rows, n in ((3, 3), (4, 4), (5, 5), (6, 2), (2, 6), (5, 5)):
+            mine, wanted = outcome(compiled, torch.ones(rows, 2), n), outcome(fn, torch.ones(rows, 2), n)
+            assert describe(mine, close=True) == describe(wanted, close=True)

@@ -34,6 +34,10 @@ EXPANDED = [
     "ij,ij->i",
     "i,j->ij",
     "bi,bj->bij",
+    "ij,k->i",
+    "ij,k->ik",
+    "i,->",
+    "ij,j->ij",
     "i,i->",
     "ij->ji",
     "ij->i",
@@ -43,7 +47,7 @@ EXPANDED = [
     "...ij,jk",
     "i...->...i",
 ]
-CALLS = ["ii->i", "bi,bi,bi->bi", "...i->i"]
+CALLS = ["ii->i", "bi,bi,bi->bi", "...i->i", "ij->ij"]
 
 
 def operands(equation: str, grad: str = "", ones: bool = False) -> list[torch.Tensor]:
@@ -129,6 +133,18 @@ def test_sizes_of_one_are_broadcast(equation: str) -> None:
 def test_a_view_stays_a_view() -> None:
     def fn(x: torch.Tensor) -> torch.Tensor:
         return torch.einsum("ij->ji", x * 1.0).add_(1.0)
+
+    compiled = kintsugi.compile(fn, backend="native", options={"sync": True})
+    x = torch.randn(3, 4)
+    for _ in range(3):
+        assert_same(compiled(x), fn(x))
+
+
+def test_one_that_changes_nothing_is_a_view_of_its_operand() -> None:
+    def fn(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a = x * 1.5
+        y = torch.einsum("ij->ij", a)
+        return a + 1, y * 2, y
 
     compiled = kintsugi.compile(fn, backend="native", options={"sync": True})
     x = torch.randn(3, 4)

@@ -187,15 +187,6 @@ Flow storeGlobal(RecordContext& rec, ShadowFrame& f, Activation& act, const Inst
   return rec.execute(act, in);
 }
 
-// The name is guarded to be there, or not to be: then the instruction raises NameError.
-Flow deleteGlobal(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  PyObject* globals = pyapi::globalsOf(act.frame);
-  const bool noted =
-      rec.heap.deleteItem(rec.guards.pinnedRoot(globals), globals, pyapi::nameAt(f.code, in.arg));
-  if (!noted && rec.live()) rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(globals)});
-  return rec.execute(act, in);
-}
-
 Flow loadClosure(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   f.push(f.locals[in.arg]);
   return rec.execute(act, in);
@@ -319,7 +310,6 @@ void registerStackRecords(RecordTable& t) {
   t[op::DELETE_DEREF] = deleteDeref;
   t[op::LOAD_GLOBAL] = loadGlobal;
   t[op::STORE_GLOBAL] = storeGlobal;
-  t[op::DELETE_GLOBAL] = deleteGlobal;
   t[op::RETURN_VALUE] = returnValue;
   t[op::RETURN_CONST] = returnConst;
   t[op::LOAD_FAST_AND_CLEAR] = loadFastAndClear;
