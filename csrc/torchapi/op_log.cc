@@ -2,6 +2,7 @@
 
 #include <torch/library.h>
 
+#include "torchapi/op_schema.h"
 #include "torchapi/sym_node.h"
 #include "torchapi/transforms.h"
 
@@ -65,6 +66,7 @@ void recordCall(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::
     op.callBoxed(stack);
   } catch (...) {
     log->values.resize(first);
+    log->failedInEffect = log->failedInEffect || mayHaveEffects(op);
     throw;
   }
   const size_t firstOutput = log->values.size();

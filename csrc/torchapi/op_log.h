@@ -37,8 +37,11 @@ struct OpLog {
   std::vector<Entry> entries;
   std::vector<c10::IValue> values;
   std::vector<WeakOutput> weakOutputs;
+  // A call that is no entry, because it has raised, may have changed something before.
+  bool failedInEffect = false;
 
   void clear() {
+    failedInEffect = false;
     entries.clear();
     values.clear();
     weakOutputs.clear();

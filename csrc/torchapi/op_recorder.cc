@@ -51,10 +51,10 @@ void OpRecorder::pause() {
 }
 
 bool OpRecorder::hasEffects() const {
-  return std::any_of(impl_->log.entries.begin(), impl_->log.entries.end(), [](const OpLog::Entry& entry) {
-    const OpSchema& schema = opSchemaOf(entry.op);
-    return schema.mutates || !ops::isTorchs(schema.name);
-  });
+  const OpLog& log = impl_->log;
+  return log.failedInEffect ||
+         std::any_of(log.entries.begin(), log.entries.end(),
+                     [](const OpLog::Entry& entry) { return mayHaveEffects(entry.op); });
 }
 
 void OpRecorder::discard() { impl_->log.clear(); }

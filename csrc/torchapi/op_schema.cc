@@ -133,6 +133,11 @@ const OpSchema& opSchemaOf(const c10::OperatorHandle& op) {
   return *entry;
 }
 
+bool mayHaveEffects(const c10::OperatorHandle& op) {
+  const OpSchema& schema = opSchemaOf(op);
+  return schema.mutates || !ops::isTorchs(schema.name);
+}
+
 const OpSchema* findOpSchema(std::string_view name) {
   const size_t first = name.find('.');
   const size_t last = name.rfind('.');

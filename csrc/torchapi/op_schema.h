@@ -62,6 +62,8 @@ struct OpSchema {
 
 // The entry of an operator. It is made when it is first asked for.
 const OpSchema& opSchemaOf(const c10::OperatorHandle& op);
+// True if a call may change something: memory, a generator, or anything, if the operator is a library's.
+bool mayHaveEffects(const c10::OperatorHandle& op);
 // By the name that the IR uses: namespace.name.overload, `default` for the empty overload. Null: no such
 // operator.
 const OpSchema* findOpSchema(std::string_view name);

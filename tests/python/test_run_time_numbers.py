@@ -413,3 +413,47 @@ def test_integers_beyond_64_bits_are_constants() -> None:
     x = torch.ones(2)
     for n in (3, 5, 7, 10**400, 9, -(10**30), 2**63, 2**63 - 1, 2**64, 11, 10**400):
         assert torch.equal(compiled(x, n), program(x, n))
+
+
+def _adds_beyond(x: torch.Tensor, y: torch.Tensor) -> None:
+    y.index_add_(0, torch.tensor([0, 1, 99]), torch.ones(3), alpha=int(x))
+
+
+def _fills_beyond(x: torch.Tensor, y: torch.Tensor) -> None:
+    y.scatter_(0, torch.tensor([0, 1, 99]), float(x))
+
+
+def _negative_size(x: torch.Tensor, y: torch.Tensor) -> None:
+    y.resize_(-int(x))
+
+
+def _not_resizable(x: torch.Tensor, y: torch.Tensor) -> None:
+    y.numpy()
+    y.resize_(int(x) + 7)
+
+
+def _random_numbers_into_it(x: torch.Tensor, y: torch.Tensor) -> None:
+    y.numpy()
+    torch.rand(int(x) + 7, out=y)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("backend", ["eager", "native"])
+@pytest.mark.parametrize(
+    "fn", [_adds_beyond, _fills_beyond, _negative_size, _not_resizable, _random_numbers_into_it]
+)
+def test_an_operator_that_raises_has_run_once(fn: Any, backend: str) -> None:
+    options = {"sync": True} if backend == "native" else None
+    compiled = kintsugi.compile(fn, backend=backend, options=options)
+    for number in (2, 2, 3, 1):
+        seen = []
+        for run in (fn, compiled):
+            torch.manual_seed(0)
+            y = torch.zeros(4)
+            with pytest.raises((IndexError, RuntimeError)) as caught:
+                run(torch.tensor(number), y)
+            seen.append(
+                (caught.type, str(caught.value), y.shape, y.untyped_storage().tolist(), torch.get_rng_state())
+            )
+        assert seen[0][:-1] == seen[1][:-1]
+        assert torch.equal(seen[0][-1], seen[1][-1])
