@@ -34,6 +34,7 @@ class _Probe(overrides.TorchFunctionMode):  # type: ignore[misc]
 
 _OPERATORS = frozenset(filter(callable, vars(operator).values()))
 _QUESTIONS = frozenset((getattr, len))
+_NUMBERS = frozenset((bool, int, float, complex))
 
 
 @functools.cache
@@ -46,8 +47,9 @@ def _overridable() -> frozenset[Any]:
 def _asks_modes(call: Callable[..., Any], args: tuple[Any, ...]) -> bool:
     """Does torch ask a mode before the call does anything?"""
     try:
-        if call in _OPERATORS:
-            return any(isinstance(arg, torch.Tensor) for arg in args)
+        if call in _OPERATORS:  # the left operand has the first say; a list that is added to asks nobody
+            first = next((arg for arg in args if type(arg) not in _NUMBERS), None)
+            return isinstance(first, torch.Tensor)
         if call in _QUESTIONS:
             return isinstance(args[0], torch.Tensor)
         return call in _overridable()
