@@ -119,10 +119,6 @@ class Expansion {
 
  private:
   const TensorDesc& meta(ValueId value) const { return trace_.metas[trace_.values[value].meta]; }
-  std::vector<int64_t> stridesOf(ValueId value) const {
-    const TensorDesc& desc = meta(value);
-    return desc.strides.empty() ? ir::packedStrides(desc.sizes) : desc.strides;
-  }
   int64_t sizeOf(const Labelled& tensor, char label) const {
     return meta(tensor.value).sizes[tensor.labels.find(label)];
   }
@@ -300,9 +296,8 @@ class Expansion {
     if (!rest.empty()) all = sum(permute(all, wanted_ + ordered(rest)), rest);
     all = permute(all, wanted_);
     const bool made = trace_.code.size() > before_ && trace_.code.back().firstResult == all.value;
-    const std::vector<int64_t> strides =
-        result_.strides.empty() ? ir::packedStrides(result_.sizes) : result_.strides;
-    if (!made || meta(all.value).sizes != result_.sizes || stridesOf(all.value) != strides) return false;
+    if (!made || meta(all.value).sizes != result_.sizes || stridesOf(meta(all.value)) != stridesOf(result_))
+      return false;
     trace_.code.back().firstResult = ins_.firstResult;
     return true;
   }
@@ -310,7 +305,7 @@ class Expansion {
   Labelled permute(const Labelled& tensor, const Labels& to) {
     if (tensor.labels == to) return tensor;
     std::vector<int64_t> dims, sizes, strides;
-    const std::vector<int64_t> from = stridesOf(tensor.value);
+    const std::vector<int64_t> from = stridesOf(meta(tensor.value));
     for (const char label : to) {
       const size_t d = tensor.labels.find(label);
       dims.push_back(static_cast<int64_t>(d));
@@ -333,7 +328,7 @@ class Expansion {
   ValueId reshape(ValueId value, std::vector<int64_t> sizes) {
     if (meta(value).sizes == sizes) return value;
     std::vector<int64_t> strides =
-        viewStrides({meta(value).sizes, stridesOf(value)}, sizes).value_or(ir::packedStrides(sizes));
+        viewStrides({meta(value).sizes, stridesOf(meta(value))}, sizes).value_or(ir::packedStrides(sizes));
     const Operand shape = list(sizes);
     return make(Operator::kReshape, {Operand::value(value), shape}, std::move(sizes), std::move(strides),
                 follows(value));

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "ir/segments.h"
+#include "passes/view_strides.h"
 #include "support/check.h"
 
 namespace kintsugi::passes {
@@ -13,14 +14,6 @@ using ir::Operand;
 using ir::OperandKind;
 using ir::TensorDesc;
 using ir::ValueId;
-
-namespace {
-
-std::vector<int64_t> stridesOf(const TensorDesc& meta) {
-  return meta.strides.empty() ? ir::packedStrides(meta.sizes) : meta.strides;
-}
-
-}  // namespace
 
 void GradientBuilder::start(size_t position, std::vector<KeptByEager> kept) {
   position_ = position;

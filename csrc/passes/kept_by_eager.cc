@@ -23,10 +23,6 @@ bool isActive(const ir::Trace& trace, const Operand& operand) {
   return type.kind == ir::TypeKind::kTensor && type.meta != ir::kNone && trace.metas[type.meta].requiresGrad;
 }
 
-std::vector<int64_t> stridesOf(const ir::TensorDesc& meta) {
-  return meta.strides.empty() ? ir::packedStrides(meta.sizes) : meta.strides;
-}
-
 // Does a reshape need no copy?
 bool canView(const ir::TensorDesc& meta, std::span<const int64_t> wanted) {
   return meta.isContiguous() || viewStrides(meta, wanted).has_value();

@@ -2,6 +2,10 @@
 
 namespace kintsugi::passes {
 
+std::vector<int64_t> stridesOf(const ir::TensorDesc& desc) {
+  return desc.strides.empty() ? ir::packedStrides(desc.sizes) : desc.strides;
+}
+
 // Both shapes are walked from the last dimension on. `run` elements of the tensor lie one behind the other,
 // `step` apart; the wanted dimensions have to cover each run exactly.
 std::optional<std::vector<int64_t>> viewStrides(const ir::Strided<int64_t>& tensor,

@@ -1,4 +1,5 @@
-// When a reshape needs no copy, and where its elements are then: ATen's rule.
+// Where the elements of a tensor are; when a reshape needs no copy, and where its elements are then: ATen's
+// rule.
 //
 //   viewStrides({{4, 6}, {6, 1}}, {2, 2, 6})   // {12, 6, 1}
 //   viewStrides({{4, 6}, {1, 4}}, {24})        // nothing: it has to be copied
@@ -14,6 +15,9 @@
 #include "ir/tensor_desc.h"
 
 namespace kintsugi::passes {
+
+// The strides of a tensor of fixed sizes, also where its description leaves out that it is packed.
+std::vector<int64_t> stridesOf(const ir::TensorDesc& desc);
 
 // Of a tensor with elements; `wanted` has as many.
 std::optional<std::vector<int64_t>> viewStrides(const ir::Strided<int64_t>& tensor,
