@@ -4,6 +4,7 @@
 #include "capture/enum_member.h"
 #include "capture/open_values.h"
 #include "capture/record_context.h"
+#include "capture/sizes.h"
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/plain.h"
@@ -136,8 +137,22 @@ CallKind Steps::stepKind(PyObject* object) {
   return CallKind::kOpaque;
 }
 
+namespace {
+
+// An operator may give its argument back where sizes or strides are others. If one of two tensors that are
+// compared is the result of such a one, the metadata of both are pinned.
+bool pinGivenBack(RecordContext& rec, PyObject* x, PyObject* y) {
+  const auto left = rec.ops().valueOf(x), right = rec.ops().valueOf(y);
+  if (!left || !right || (!rec.ops().isMaybeArgument(*left) && !rec.ops().isMaybeArgument(*right)))
+    return true;
+  return pinMeta(rec, Shadow::value(*left), x) && pinMeta(rec, Shadow::value(*right), y);
+}
+
+}  // namespace
+
 // Guards the answer to `x is y`.
 bool Guards::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
+  if (torchapi::isTensor(x) && torchapi::isTensor(y) && !pinGivenBack(rec_, x, y)) return false;
   if (a.isSource() && (y == Py_None || x == Py_None) && b.isConst()) return pinIsNone(a, x);
   if (b.isSource() && (x == Py_None || y == Py_None) && a.isConst()) return pinIsNone(b, y);
   for (auto [shadow, object] : {std::pair(&a, x), std::pair(&b, y)}) {

@@ -238,6 +238,20 @@ bool pinRank(RecordContext& rec, Shadow tensor, PyObject* object) {
   return true;
 }
 
+bool pinGivenBack(RecordContext& rec, ir::StateId snap) {
+  const torchapi::GivenBack given = rec.ops().givenBack();
+  if (given.tensors.empty()) return true;
+  if (given.hasUnknown || !rec.trace().states[snap].rebuildable) return false;
+  for (const auto& tensor : given.tensors) {
+    if (rec.ops().level(tensor.value) >= tensor.level) continue;  // pinned for another call of these
+    const ir::TensorDesc desc = torchapi::atLevel(tensor.desc, tensor.level);
+    const ir::MetaId meta = rec.ops().internMeta(rec.trace(), desc);
+    rec.steps.emit(Op::kGuardMeta, {Operand::value(tensor.value), Operand::integer(meta)}, {}, snap);
+    rec.ops().setLevel(tensor.value, desc.isOpen() ? MetaLevel::kRank : MetaLevel::kFull);
+  }
+  return true;
+}
+
 void forgetMeta(RecordContext& rec, ir::ValueId tensor) {
   rec.ops().setLevel(tensor, MetaLevel::kUnknown);
   rec.sizeReads.noteResized(tensor);
@@ -252,6 +266,8 @@ bool pinForBinding(CallContext& ctx, Shadow tensor, PyObject* object) {
   if (ctx.metaPure) {
     return isOneOf(kOfRank, name) ? pinRank(ctx.rec, tensor, object) : pinMeta(ctx.rec, tensor, object);
   }
+  // A subscript of a tensor without dimensions is another one than that of one with some.
+  if (name == "getitem" || name == "__getitem__") return pinRank(ctx.rec, tensor, object);
   // In an assignment, the binding drops leading dimensions of size 1 from the assigned tensor.
   const bool decides = name == "contiguous" || name == "setitem" || name == "__setitem__";
   return !decides || pinMeta(ctx.rec, tensor, object);

@@ -35,6 +35,9 @@ std::optional<std::string> likelyOperator(const ir::Trace& trace, uint32_t guard
 uint64_t hashOfOperator(std::string_view name);
 // The tensor's metadata is not known any more.
 void forgetMeta(RecordContext& rec, ir::ValueId tensor);
+// Pins what decides that an operator of the logged calls gives its argument back as it is. `snap`: the state
+// before the calls. False: it can't be pinned, so the calls have to be a step.
+bool pinGivenBack(RecordContext& rec, ir::StateId snap);
 // Pins what a binding of torch decides, before it calls the dispatcher, about a tensor whose sizes vary.
 bool pinForBinding(CallContext& ctx, Shadow tensor, PyObject* object);
 

@@ -207,7 +207,7 @@ Flow TorchSteps::torchStep(CallContext& ctx, Shadow& result) {
   }
   PyObject* object = ctx.pushes ? ctx.act.peek(ctx.resultDepth) : Py_None;
   std::string detail;
-  if (!torchCalls_.isTainted()) {
+  if (!torchCalls_.isTainted() && pinGivenBack(rec_, snap)) {
     const torchapi::DrainResult drained = ops_.drain(document_.trace, snap);
     if (drained.detail != nullptr) detail = std::string(" by ") + drained.detail;
     checkDrained(rec_, drained, snap);
@@ -248,10 +248,10 @@ std::optional<Shadow> TorchSteps::torchOperation(ir::StateId snap, pyapi::Ref<>&
     return std::nullopt;
   }
   torchapi::DrainResult drained;
-  if (!torchCalls_.isTainted()) drained = ops_.drain(document_.trace, snap);
+  const bool logged = !torchCalls_.isTainted() && pinGivenBack(rec_, snap);
+  if (logged) drained = ops_.drain(document_.trace, snap);
   checkDrained(rec_, drained, snap);
-  bool recorded =
-      !torchCalls_.isTainted() && drained.status == torchapi::DrainResult::kOk && drained.count > 0;
+  bool recorded = logged && drained.status == torchapi::DrainResult::kOk && drained.count > 0;
   auto shadow = recorded ? adoptResult(result.get(), drained) : std::nullopt;
   if (shadow && scalarsExplained(result.get(), drained)) return shadow;
   rec_.abort(diag::Code::KTG0301, {"an operation of C code"});

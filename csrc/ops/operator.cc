@@ -75,6 +75,8 @@ struct Packet {
 #define KTG_SIZES_OF_MASKS bitOf(Trait::kSizesOfMasks)
 #define KTG_RANK_OF_SIZES bitOf(Trait::kRankOfSizes)
 #define KTG_RANK_OF_NUMBERS bitOf(Trait::kRankOfNumbers)
+#define KTG_IDENTITY_OF_SIZES bitOf(Trait::kIdentityOfSizes)
+#define KTG_IDENTITY_OF_TYPE bitOf(Trait::kIdentityOfType)
 #define KTG_MAKES_EMPTY bitOf(Trait::kMakesEmpty)
 #define KTG_FORWARD_MODE bitOf(Trait::kForwardMode)
 #define KTG_OF_METADATA bitOf(Trait::kOfMetadata)

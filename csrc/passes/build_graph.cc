@@ -48,10 +48,21 @@ class Builder {
       }
     }
     memory_.finish();
+    noteRelied();
     return std::move(graph_);
   }
 
  private:
+  // Binding the result of a call checks it against what the graph takes for its sizes.
+  void noteRelied() {
+    for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
+      for (const NodeId arg : graph_.nodes[id].args) {
+        Node& used = graph_.nodes[arg];
+        used.relied = used.relied || (used.kind == NodeKind::kResult && used.open);
+      }
+    }
+  }
+
   bool refuse(std::string reason) {
     reason_ = std::move(reason);
     return false;

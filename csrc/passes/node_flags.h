@@ -16,7 +16,7 @@ struct NodeFlag {
 inline constexpr NodeFlag kNodeFlags[] = {
     {"fresh", &Node::fresh},   {"own", &Node::own},       {"checked", &Node::checked},
     {"open", &Node::open},     {"byform", &Node::byForm}, {"product", &Node::product},
-    {"packed", &Node::packed}, {"write", &Node::write},
+    {"packed", &Node::packed}, {"write", &Node::write},   {"relied", &Node::relied},
 };
 
 }  // namespace kintsugi::passes

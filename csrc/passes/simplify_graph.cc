@@ -161,7 +161,7 @@ void dropUnusedNodes(TensorGraph& graph) {
     if (node.kind == NodeKind::kResult && !node.fresh) {
       mustRun[node.args[0]] = true;
     }
-    used[id] = used[id] || node.checked;
+    used[id] = used[id] || node.checked || node.relied;
   }
   for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
     used[id] = used[id] || mustRun[id];

@@ -124,6 +124,22 @@ bool Run::isRepeatable() const {
                      [&](const ir::Instruction& ins) { return changesNothing(*trace_, ins); });
 }
 
+bool Run::canRaiseAgain() const {
+  if (raised_ == nullptr || raised_ != &code_->steps[reached_] || !isRebuildable(*trace_, raised_->snap))
+    return false;
+  // All that the trace does for this instruction of the program is done twice.
+  const ir::FrameState& frame = trace_->states[raised_->snap];
+  for (size_t k = raised_->index + 1; k-- > 0;) {
+    const ir::Instruction& ins = trace_->code[k];
+    if (ins.snap != ir::kNone) {
+      const ir::FrameState& other = trace_->states[ins.snap];
+      if (other.code != frame.code || other.pc != frame.pc) return true;
+    }
+    if (!changesNothing(*trace_, ins)) return false;
+  }
+  return true;
+}
+
 Outcome Run::run() {
   size_t position = 0;
   const PositionAtEnd atEnd{position, reached_};
@@ -229,6 +245,7 @@ Outcome Run::executeAten(const Step& step) {
     return Outcome::kNext;
   }
   gil_.hold();
+  raised_ = status == AtenCall::Status::kRaised && !storage_.calls.hasWarnings() ? &step : nullptr;
   // Only warnings look at the frames; showing them costs too much for every call.
   VisibleFrames frames(view(), storage_.calls.hasWarnings() ? step.snap : ir::kNone);
   if (status == AtenCall::Status::kRaised) {
@@ -628,6 +645,10 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args,
     note.ended();
     if (!captured) {
       return nullptr;
+    }
+    if (raising && !inCaller && run.canRaiseAgain()) {
+      PyErr_Clear();
+      raising = false;
     }
     if (inCaller) {
       --images.front().pc;  // inside the call: the next instruction may have other handlers

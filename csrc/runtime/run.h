@@ -87,6 +87,10 @@ class Run {
   // Has the run changed nothing that could be seen? Asked when it has failed: its steps' instructions, and
   // those of the traces that it came through, are looked at. A write to memory counts, whoever holds it.
   bool isRepeatable() const;
+  // run() has ended in an operator's exception: may the interpreter run that instruction of the program
+  // again, which then raises as in eager mode? Bindings check arguments too, before operators do, in other
+  // words.
+  bool canRaiseAgain() const;
   // It has run from the entry to the return, and every step has dropped what died there.
   bool isPlain() const { return side_ == nullptr && !exitSoon_; }
   // An exit at this guard instruction; kNone: somewhere else, because a value was of another kind than
@@ -137,10 +141,11 @@ class Run {
   GilSwitch gil_;
   SegmentRunner* measured_ = nullptr;  // of the segment that is being replayed, if it wants to know the time
   uint64_t measuredSince_ = 0;
-  size_t reached_ = 0;          // where run() has ended: a position in code_->steps
-  bool exitSoon_ = false;       // a value is not of the recorded kind: leave at the next snapshot
-  bool traced_ = false;         // leave at the next snapshot whose frames can be rebuilt
-  bool bypassRunners_ = false;  // runners must not run: see CompiledTrace::admits()
+  const Step* raised_ = nullptr;  // the operator that has raised without a warning before
+  size_t reached_ = 0;            // where run() has ended: a position in code_->steps
+  bool exitSoon_ = false;         // a value is not of the recorded kind: leave at the next snapshot
+  bool traced_ = false;           // leave at the next snapshot whose frames can be rebuilt
+  bool bypassRunners_ = false;    // runners must not run: see CompiledTrace::admits()
 };
 
 }  // namespace kintsugi::runtime

@@ -7,6 +7,7 @@
 
 #include "ops/operator.h"
 #include "support/check.h"
+#include "torchapi/given_back.h"
 #include "torchapi/global_state.h"
 #include "torchapi/sym_node.h"
 #include "torchapi/tensor_stamp.h"
@@ -662,6 +663,9 @@ void OpDrain::append(const OpLog::Entry& entry, const OpSchema& schema) {
   ir::ValueId next = trace_.code[index].firstResult;
   for (size_t k = entry.firstOutput; k < entry.end; ++k) {
     bindResult(log_.values[k], next, level);
+  }
+  if (level != MetaLevel::kFull && mayGiveBack(log_, entry, schema)) {
+    table_.setMaybeArgument(trace_.code[index].firstResult);
   }
   for (ir::ValueId made = trace_.code[index].firstResult; likely && made < next; ++made) {
     table_.setLikely(made, schema);

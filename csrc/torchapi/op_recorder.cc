@@ -7,6 +7,7 @@
 #include "ops/operator.h"
 #include "support/check.h"
 #include "support/fault.h"
+#include "torchapi/given_back.h"
 #include "torchapi/op_drain.h"
 #include "torchapi/op_log.h"
 #include "torchapi/op_schema.h"
@@ -59,6 +60,8 @@ bool OpRecorder::hasEffects() const {
 
 void OpRecorder::discard() { impl_->log.clear(); }
 
+GivenBack OpRecorder::givenBack() { return findGivenBack(impl_->log, impl_->table); }
+
 DrainResult OpRecorder::drain(ir::Trace& trace, ir::StateId snap) {
   faultPoint("drain");
   if (impl_->log.entries.empty()) {
@@ -83,8 +86,14 @@ void OpRecorder::bind(PyObject* tensor, ir::ValueId value, MetaLevel level) {
 
 MetaLevel OpRecorder::level(ir::ValueId value) const { return impl_->table.level(value); }
 void OpRecorder::setLevel(ir::ValueId value, MetaLevel level) { impl_->table.setLevel(value, level); }
+bool OpRecorder::isMaybeArgument(ir::ValueId value) const { return impl_->table.isMaybeArgument(value); }
 const std::string* OpRecorder::likelyFrom(ir::ValueId value) const { return impl_->table.likelyFrom(value); }
 bool OpRecorder::inOperator() { return c10::impl::tls_local_dispatch_key_set().excluded_.has(kRecorderKey); }
+
+void OpRecorder::forgetTensors() {
+  impl_->log.clear();
+  impl_->table.forgetTensors();
+}
 
 void OpRecorder::forget(ir::ValueId value) { impl_->table.forget(value); }
 

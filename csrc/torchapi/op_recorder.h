@@ -44,6 +44,18 @@ struct DrainResult {
   std::vector<ScalarOut> scalars;
 };
 
+// What has to be guarded before logged calls are drained, since operators have given back their arguments as
+// they are, or may do so in another run. See given_back.h.
+struct GivenBack {
+  struct Tensor {
+    ir::ValueId value;
+    MetaLevel level;  // how much of its metadata decides
+    ir::TensorDesc desc;
+  };
+  std::vector<Tensor> tensors;
+  bool hasUnknown = false;  // one of them is known to the calls alone
+};
+
 class OpRecorder {
  public:
   OpRecorder();
@@ -56,6 +68,7 @@ class OpRecorder {
   // True if an undrained call may have changed something: memory, a generator, or anything, if the operator
   // is a library's.
   bool hasEffects() const;
+  GivenBack givenBack();
   // Appends the logged calls to `trace` as `aten` instructions with snapshot `snap` and binds their outputs.
   DrainResult drain(ir::Trace& trace, ir::StateId snap);
   void discard();            // forgets the logged calls
@@ -66,9 +79,12 @@ class OpRecorder {
   void bind(PyObject* tensor, ir::ValueId value, MetaLevel level);
   MetaLevel level(ir::ValueId value) const;
   void setLevel(ir::ValueId value, MetaLevel level);
+  // Is it a result that is the argument itself in runs with other sizes or strides?
+  bool isMaybeArgument(ir::ValueId value) const;
   // The operator that made the tensor, if the tensor's metadata is only likely to be the same in each run;
   // else null.
   const std::string* likelyFrom(ir::ValueId value) const;
+  void forgetTensors();            // drops all references to tensors: for a recording that has ended
   void forget(ir::ValueId value);  // the instruction that made it was removed
 
   // The index of the metadata in the trace; added if it is new.

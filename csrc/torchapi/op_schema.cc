@@ -121,6 +121,8 @@ OpSchema::OpSchema(const c10::OperatorHandle& handle) : op(handle), name(irName(
   ofMetadata = ops::has(name, Trait::kOfMetadata);
   rankOfSizes = !known || ops::has(name, Trait::kRankOfSizes);
   rankOfNumbers = ops::has(name, Trait::kRankOfNumbers);
+  identityOfType = ops::has(name, Trait::kIdentityOfType);
+  identityOfSizes = ops::has(name, Trait::kIdentityOfSizes);
 }
 
 const OpSchema& opSchemaOf(const c10::OperatorHandle& op) {

@@ -56,6 +56,9 @@ struct OpSchema {
   // The rank of the results depends on sizes, or is not known to be independent of them.
   bool rankOfSizes = false;
   bool rankOfNumbers = false;  // the rank of the results depends on numbers among the arguments
+  // Whether it gives an argument back as it is follows from ranks, types, devices and flags of the arguments.
+  bool identityOfType = false;
+  bool identityOfSizes = false;  // ... from sizes or strides
 
   explicit OpSchema(const c10::OperatorHandle& handle);
 };

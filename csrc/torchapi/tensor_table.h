@@ -7,6 +7,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -32,6 +33,7 @@ class TensorTable {
   // A tensor whose metadata an operation in place has changed gets a value of its own then. Shadows still
   // name the earlier one: what is asked of it is answered for the tensor as it is now.
   void bind(const at::TensorImpl* impl, size_t stamp, ir::ValueId value, MetaLevel level);
+  void forgetTensors() { known_.clear(); }
   void forget(ir::ValueId value);  // no tensor has this value any more
 
   MetaLevel level(ir::ValueId value) const {
@@ -46,6 +48,9 @@ class TensorTable {
     const auto it = likely_.find(newest(value));
     return it == likely_.end() ? nullptr : &it->second->name;
   }
+  // A result that is the argument itself in runs with other sizes or strides.
+  void setMaybeArgument(ir::ValueId value) { maybeArguments_.insert(value); }
+  bool isMaybeArgument(ir::ValueId value) const { return maybeArguments_.contains(value); }
   // By value: the level at the value's definition. Guards in the trace may have raised level() since.
   std::vector<MetaLevel> takeLevels();
   void adoptLevels(const std::vector<MetaLevel>& levels) { levels_ = declared_ = levels; }
@@ -68,6 +73,7 @@ class TensorTable {
   std::map<ir::ValueId, ir::ValueId>
       changed_;  // a value whose tensor has changed, and the next one, which is larger
   std::unordered_map<ir::ValueId, const OpSchema*> likely_;
+  std::set<ir::ValueId> maybeArguments_;
   std::unordered_multimap<size_t, ir::MetaId> metaIndex_;  // the trace's metadata, by hash
   std::unordered_map<const OpSchema*, uint32_t> opNames_;
 };

@@ -47,6 +47,14 @@ Flow streamCaptureModel(CallContext& ctx, Shadow& result) {
   return torchapi::hasCapturingDevices() ? knownModel(ctx, result) : constantModel(ctx, result);
 }
 
+// Two tensors exchange what they are, and shadows would name the wrong one from now on. The function refuses
+// tensors that somebody refers to weakly, as the recording does.
+Flow swapModel(CallContext& ctx, Shadow&) {
+  ctx.rec.abort(diag::Code::KTG0303, {"two tensors are swapped"});
+  ctx.rec.ops().forgetTensors();
+  return run(ctx);
+}
+
 // Changes of the grad mode have an operation of their own, since nearly all of them stand between tensor
 // operations.
 Flow gradModeModel(CallContext& ctx, Shadow& result) {
@@ -266,6 +274,7 @@ constexpr ModelRow kRows[] = {
     {"torch.autocast_increment_nesting", stateModel, kWritesProcess},
     {"torch.autocast_decrement_nesting", stateModel, kWritesProcess},
     {"torch.clear_autocast_cache", stateModel, kWritesProcess},
+    {"torch._C._swap_tensor_impl", swapModel},
     // autograd at run time.
     {"torch.autograd.variable.Variable._execution_engine.__class__.run_backward", autogradModel},
     {"torch._tensor.Tensor.backward", autogradModel},
