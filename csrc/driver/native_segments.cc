@@ -506,7 +506,7 @@ bool describeInputs(NativeSegmentInfo& info) {
   return ok;
 }
 
-// `alone`: nothing but the graph stands between the marks, so that it can be timed.
+// `alone`: both ways to run it can be timed.
 template <typename Made>
 std::shared_ptr<Made> start(std::shared_ptr<Made> made, bool described, bool alone,
                             const NativeOptions& options) {
@@ -551,11 +551,12 @@ void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
     checkSegment(info.segment, "with its writes gathered");
     info.autotune = options.autotune;
     const bool described = describeInputs(info);
-    const bool alone = trace.replay().code().segments[runner].offGraph.empty();
     if (passes::needsGradients(info.segment)) {
       trace.replay().setRunner(
-          runner++, start(std::make_shared<TrainingSegment>(std::move(info)), described, alone, options));
+          runner++, start(std::make_shared<TrainingSegment>(std::move(info)), described, true, options));
     } else {
+      // Replay is timed from mark to mark: nothing but the graph may stand between them.
+      const bool alone = trace.replay().code().segments[runner].offGraph.empty();
       trace.replay().setRunner(
           runner++, start(std::make_shared<NativeSegment>(std::move(info)), described, alone, options));
     }
