@@ -146,6 +146,7 @@ def _native(spec: ModelSpec, train: bool) -> Row:
         return {
             "differences": found[:4],
             "segments": stats.native_segments,
+            "plain": stats.native_plain,
             "refused": stats.native_refused,
             "reasons": dict(reasons.counts),
         }
@@ -229,9 +230,11 @@ def summary(_: argparse.Namespace) -> None:
         results = [row[part] for row in rows.values() if "failed" not in row[part]]
         refused = sum(r["refused"] for r in results)
         segments = sum(r["segments"] for r in results)
+        plain = sum(r["plain"] for r in results)
         equal = sum(not r["differences"] for r in results)
         print(
-            f"{part}: {equal} of {len(rows)} equal within the tolerance, {refused} of {segments} segments refused"
+            f"{part}: {equal} of {len(rows)} equal within the tolerance, {refused} of {segments} segments refused, "
+            f"{plain} are plain calls"
         )
         reasons: collections.Counter[str] = collections.Counter()
         for result in results:

@@ -1,5 +1,6 @@
 #include "guard/shown_values.h"
 
+#include <algorithm>
 #include <unordered_set>
 #include <vector>
 
@@ -11,11 +12,37 @@ using ir::Op;
 using ir::Operand;
 using ir::OperandKind;
 
-bool isGiven(const Document& document, const ir::Instruction& ins,
-             const std::function<bool(ir::ValueId)>& isMade) {
-  const ir::Trace& trace = document.trace;
-  if (ins.op == Op::kCall || ins.op == Op::kGuardBlock) {
+namespace {
+
+using IsMade = std::function<bool(ir::ValueId)>;
+
+bool startsAt(const SourceTable& sources, SourceId id, const IsMade& isMade) {
+  const SourceNode* node = &sources.nodes[id];
+  while (node->parent != ir::kNone) node = &sources.nodes[node->parent];
+  return node->kind == SourceKind::kValue && isMade(static_cast<ir::ValueId>(node->index));
+}
+
+// A block of guards may look at anything; one without guards takes over results.
+bool isBlockGiven(const Document& document, BlockId block, const IsMade& isMade) {
+  if (std::ranges::any_of(document.guards.guards, [&](const Guard& guard) { return guard.block == block; })) {
     return true;
+  }
+  const std::vector<SourceNode>& nodes = document.sources.nodes;
+  for (SourceId id = 0; id < nodes.size(); ++id) {
+    if (nodes[id].block == block && startsAt(document.sources, id, isMade)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool isGiven(const Document& document, const ir::Instruction& ins, const IsMade& isMade) {
+  const ir::Trace& trace = document.trace;
+  if (ins.op == Op::kCall) {
+    return true;
+  }
+  if (ins.op == Op::kGuardBlock) {
+    return isBlockGiven(document, static_cast<BlockId>(trace.operandsOf(ins)[0].i), isMade);
   }
   if (ir::isGraphOp(ins.op) || ins.op == Op::kGuardTrue || ins.op == Op::kGuardFalse ||
       ins.op == Op::kGuardValue || ins.op == Op::kGuardMeta) {
@@ -30,9 +57,7 @@ bool isGiven(const Document& document, const ir::Instruction& ins,
     if (next.kind == OperandKind::kValue) {
       if (isMade(next.id)) return true;
     } else if (next.kind == OperandKind::kSource) {
-      const SourceNode* node = &document.sources.nodes[next.id];
-      while (node->parent != ir::kNone) node = &document.sources.nodes[node->parent];
-      if (node->kind == SourceKind::kValue && isMade(static_cast<ir::ValueId>(node->index))) return true;
+      if (startsAt(document.sources, next.id, isMade)) return true;
     } else if (next.kind == OperandKind::kRecipe && recipes.insert(next.id).second) {
       const std::vector<Operand>& parts = trace.recipes[next.id].parts;
       open.insert(open.end(), parts.begin(), parts.end());

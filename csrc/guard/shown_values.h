@@ -10,8 +10,8 @@
 
 namespace kintsugi::guard {
 
-// Is a step that is no part of a graph given one of the values for which `isMade` holds? Calls that see the
-// frames around them, and guards of what steps have made, count as given everything.
+// Is a step that is no part of a graph given one of the values for which `isMade` holds? Opaque calls, which
+// see the frames around them, and blocks of guards count as given everything.
 bool isGiven(const Document& document, const ir::Instruction& ins,
              const std::function<bool(ir::ValueId)>& isMade);
 
