@@ -15,7 +15,9 @@ import argparse
 import collections
 import dataclasses
 import json
+import logging
 import pathlib
+import re
 import sys
 import traceback
 import warnings
@@ -103,8 +105,24 @@ def _fx(spec: ModelSpec) -> Row:
         return {"failed": f"{type(error).__name__}: {error}"[:200]}
 
 
+class _Reasons(logging.Handler):
+    """Why graphs are left to replay (KTG0113), each reason with how often it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: collections.Counter[str] = collections.Counter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        found = re.search(r"KTG0113 [^:]*: [^:]*: (.*) at \S+:\d+ \(", record.getMessage())
+        if found:
+            self.counts[re.sub(r"\d+ us", "N us", found[1])] += 1
+
+
 def _native(spec: ModelSpec, train: bool) -> Row:
     """What native code makes of it, within a tolerance; segments refused with their reasons."""
+    reasons = _Reasons()
+    logging.getLogger("kintsugi").addHandler(reasons)
+    kintsugi.set_logs("perf")
     try:
         reference, module = spec.build().train(train), spec.build().train(train)
         compiled = kintsugi.compile(module, backend="native")
@@ -125,7 +143,13 @@ def _native(spec: ModelSpec, train: bool) -> Row:
         stats = compiled.stats()
         # A native segment is one node of autograd's.
         found = [text for text in found if "grad_fn is CppFunction" not in text]
-        return {"differences": found[:4], "segments": stats.native_segments, "refused": stats.native_refused}
+        return {
+            "differences": found[:4],
+            "segments": stats.native_segments,
+            "plain": stats.native_plain,
+            "refused": stats.native_refused,
+            "reasons": dict(reasons.counts),
+        }
     except Exception as error:
         return {"failed": f"{type(error).__name__}: {error}"[:200], "trace": traceback.format_exc()}
 
@@ -169,7 +193,7 @@ def _problems(row: Row) -> list[str]:
         if part == "fx" and not result["first"] == result["graphs"] == result["said"] <= 1:
             said.append(f"fx: {result}")
         if result.get("refused"):
-            said.append(f"{part}: refused {result['refused']}")
+            said.append(f"{part}: refused {result['refused']} {result.get('reasons', '')}")
     return said
 
 
@@ -206,10 +230,17 @@ def summary(_: argparse.Namespace) -> None:
         results = [row[part] for row in rows.values() if "failed" not in row[part]]
         refused = sum(r["refused"] for r in results)
         segments = sum(r["segments"] for r in results)
+        plain = sum(r["plain"] for r in results)
         equal = sum(not r["differences"] for r in results)
         print(
-            f"{part}: {equal} of {len(rows)} equal within the tolerance, {refused} of {segments} segments refused"
+            f"{part}: {equal} of {len(rows)} equal within the tolerance, {refused} of {segments} segments refused, "
+            f"{plain} are plain calls"
         )
+        reasons: collections.Counter[str] = collections.Counter()
+        for result in results:
+            reasons.update(result.get("reasons", {}))
+        for reason, count in reasons.most_common():
+            print(f"    {count} {reason}")
     for name, row in rows.items():
         if problems := _problems(row):
             print(name, *problems, sep="\n    ")

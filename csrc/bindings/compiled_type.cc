@@ -219,6 +219,7 @@ PyObject* stats(PyObject* self, PyObject*) {
   out["side_traces"] = sides;
   out["native_segments"] = native.segments;
   out["native_ready"] = native.ready;
+  out["native_plain"] = native.plain;
   out["native_refused"] = native.refused;
   out["native_runs"] = native.runs;
   out["native_backwards"] = native.backwards;

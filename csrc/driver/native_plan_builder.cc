@@ -86,7 +86,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
   summary.attention = count([](const Node& node) { return node.kind == NodeKind::kAttention; });
   summary.graph = info.autotune ? passes::print(*graph, segment) : std::string();
   if (program.kernels.empty() && summary.products == 0 && info.needsKernels) {
-    reason = "there is nothing in it to generate code for";
+    summary.plain = true;
     return nullptr;
   }
   std::unique_ptr<NativePlan> plan = planOfGraph(info, *graph, program, modes, variant.shape, reason);

@@ -68,6 +68,7 @@ class Compilable {
   // Makes the plans and hands them to the runner. False, with a reason: replay keeps the segment.
   virtual bool make(const NativeSegmentInfo& info, NativeSummary& summary, std::string& reason) = 0;
   virtual void giveUp() = 0;
+  virtual void leaveToCalls() = 0;
   void enqueue(std::weak_ptr<Compilable> self);
   // A check of ours has failed when the code was made or run: it is kept for failureText(), and logged.
   void noteFailure(const std::string& text);
@@ -143,6 +144,7 @@ class Segment : public Runner, public Compilable, public std::enable_shared_from
     return text.empty() ? Runner::failure() : text;
   }
   void giveUp() override { this->refuse(); }
+  void leaveToCalls() override { Runner::leaveToCalls(); }
 };
 
 class NativeSegment final : public Segment<runtime::NativeRunner> {
@@ -397,6 +399,8 @@ void Compilable::compile() {
   }
   if (made) {
     reason.clear();
+  } else if (!failure && summary.plain) {
+    leaveToCalls();
   } else {
     giveUp();
     if (reason.empty()) reason = "no reason given";
@@ -411,10 +415,14 @@ void Compilable::report(const NativeSummary& summary, const std::string& refusal
   namespace events = diag::events;
   if (!events::on() && !log::enabled(log::Channel::kPerf)) return;
   const uint64_t duration = events::nowNs() - startNs;
-  const std::string made = std::to_string(summary.instructions) + " operators became " +
-                           std::to_string(summary.kernels) + " kernels and " + std::to_string(summary.calls) +
-                           " calls and views";
-  if (refusal.empty()) {
+  const std::string count = std::to_string(summary.instructions) + " operators ";
+  const std::string made = summary.plain ? count + "stay calls of ATen's: replay makes them"
+                                         : count + "became " + std::to_string(summary.kernels) +
+                                               " kernels and " + std::to_string(summary.calls) +
+                                               " calls and views";
+  if (refusal.empty() && summary.plain) {
+    log::emit(log::Channel::kPerf, "[NATIVE " + info_.segment.function + "] " + made);
+  } else if (refusal.empty()) {
     log::emit(log::Channel::kPerf, "[NATIVE " + info_.segment.function + "] " + made + ", in " +
                                        std::to_string(duration / 1000000) + " ms; at most " +
                                        std::to_string(summary.peak >> 10) + " KiB at once");
@@ -506,7 +514,7 @@ bool describeInputs(NativeSegmentInfo& info) {
   return ok;
 }
 
-// `alone`: nothing but the graph stands between the marks, so that it can be timed.
+// `alone`: both ways to run it can be timed.
 template <typename Made>
 std::shared_ptr<Made> start(std::shared_ptr<Made> made, bool described, bool alone,
                             const NativeOptions& options) {
@@ -551,11 +559,12 @@ void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
     checkSegment(info.segment, "with its writes gathered");
     info.autotune = options.autotune;
     const bool described = describeInputs(info);
-    const bool alone = trace.replay().code().segments[runner].offGraph.empty();
     if (passes::needsGradients(info.segment)) {
       trace.replay().setRunner(
-          runner++, start(std::make_shared<TrainingSegment>(std::move(info)), described, alone, options));
+          runner++, start(std::make_shared<TrainingSegment>(std::move(info)), described, true, options));
     } else {
+      // Replay is timed from mark to mark: nothing but the graph may stand between them.
+      const bool alone = trace.replay().code().segments[runner].offGraph.empty();
       trace.replay().setRunner(
           runner++, start(std::make_shared<NativeSegment>(std::move(info)), described, alone, options));
     }
@@ -581,6 +590,7 @@ void countNative(runtime::CompiledTrace& trace, NativeCounts& counts) {
     }
     ++counts.segments;
     counts.ready += segment.runner->state() == State::kReady ? 1 : 0;
+    counts.plain += segment.runner->state() == State::kPlain ? 1 : 0;
     counts.refused += segment.runner->state() == State::kRefused ? 1 : 0;
     counts.runs += segment.runner->runs();
     counts.backwards += segment.runner->backwards();

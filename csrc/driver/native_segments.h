@@ -42,6 +42,7 @@ void installNativeForkHandlers();
 struct NativeCounts {
   size_t segments = 0;
   size_t ready = 0;
+  size_t plain = 0;  // calls of ATen's operators alone
   size_t refused = 0;
   uint64_t runs = 0;
   uint64_t backwards = 0;  // of segments that autograd follows

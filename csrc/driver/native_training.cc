@@ -1,5 +1,7 @@
 #include "driver/native_training.h"
 
+#include <algorithm>
+
 #include "driver/fx_segments.h"
 #include "driver/native_checks.h"
 #include "ir/dtype.h"
@@ -45,8 +47,14 @@ std::unique_ptr<NativePlan> build(const ir::Trace& segment, bool callsOnly, bool
     plan->gradOutside = plan->gradOn = plan->inputsRequireGrad = false;
     summary.kernels += part.kernels;
     summary.calls += part.calls;
+    summary.products += part.products;
   }
   return plan;
+}
+
+// Does it run operators with autograd? Then it does what autograd does, in a graph of their own.
+bool isTaped(const NativePlan& plan) {
+  return std::ranges::any_of(plan.calls, [](const auto& call) { return call.taped != nullptr; });
 }
 
 }  // namespace
@@ -61,6 +69,11 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
   {
     const passes::PassTimer timer("segment", "differentiate", [&] { return info.segment.code.size(); });
     graph = passes::differentiate(info.segment, {.traits = operatorTraits}, reason);
+  }
+  if (graph && graph->outputs.empty()) {
+    summary.plain = true;
+    summary.instructions = graph->forward.size();
+    return std::nullopt;
   }
   if (!graph) {
     return std::nullopt;
@@ -89,8 +102,8 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
   if (plans.again == nullptr || (plans.epilogueCount != 0 && plans.epilogue == nullptr)) {
     return std::nullopt;
   }
-  if (summary.kernels == 0) {
-    reason = "there is nothing in it to generate code for";
+  summary.plain = summary.kernels == 0 && summary.products == 0 && (isTaped(*plans.forward) || isTaped(*plans.backward));
+  if (summary.plain) {
     return std::nullopt;
   }
   for (const ir::KeptForm::Kept& kept : parts.form.kept) {

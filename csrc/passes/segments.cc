@@ -1,12 +1,14 @@
 #include "passes/segments.h"
 
 #include <algorithm>
+#include <optional>
+#include <set>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "guard/shown_values.h"
 #include "ir/quiet_ops.h"
-#include "ir/reach.h"
 #include "ir/segment_stops.h"
 #include "ir/segments.h"
 #include "ops/operator.h"
@@ -16,6 +18,7 @@
 #include "passes/own_writes.h"
 #include "passes/part_writes.h"
 #include "passes/regions.h"
+#include "passes/seen_values.h"
 #include "support/check.h"
 
 namespace kintsugi::passes {
@@ -30,6 +33,8 @@ using ir::TypeKind;
 using ir::ValueId;
 
 constexpr uint32_t kOutside = ir::kNone;
+// Cutting is begun anew where a segment has turned out to end too late; so often at most.
+constexpr int kPasses = 8;
 
 }  // namespace
 
@@ -74,16 +79,20 @@ class Cutter {
         start_(options.start),
         native_(options.native),
         limits_(options.gradients),
+        seen_(document.trace),
         writes_(document.trace),
         own_(document.trace, options.traits),
         madeIn_(trace_.values.size(), kOutside),
+        madeAt_(trace_.values.size(), kOutside),
         canFail_(std::max<size_t>(1, document.guards.blockCount)),
         late_(trace_.values.size()),
         insideBlock_(canFail_.size()),
         lateBlock_(canFail_.size()) {}
 
-  // Where the part of the trace that was cut begins.
-  uint32_t run() {
+  // Where the part of the trace that was cut begins. Nothing: the instructions that were added to the cuts have
+  // to begin a segment of their own; the trace is as it was. `wary`: what frames hold counts as shown.
+  std::optional<uint32_t> run(std::set<uint32_t>& seenCuts, bool wary) {
+    wary_ = wary;
     for (const guard::Guard& guard : document_.guards.guards) {
       canFail_[guard.block] = true;
     }
@@ -92,20 +101,24 @@ class Cutter {
     }
     findFeeding();
     findAnswers();
-    findSeen();
     findApart();
     placeRegions();
     const auto own = std::span(trace_.code).subspan(start_);
     const std::vector<bool> cuts = gradientCuts(trace_, start_, native_ ? limits_ : ir::GradientLimits{});
-    size_t at = start_;
+    at_ = start_;
     keepParent();
     for (const Instruction& ins : own) {
-      if (cuts[at] && !body_.empty()) {
+      if ((cuts[at_] || seenCuts.contains(at_)) && !body_.empty()) {
         close();
       }
-      placeByRegion(ins, at++);
+      placeByRegion(ins, at_);
+      ++at_;
     }
     close();
+    if (!wanted_.empty()) {
+      seenCuts.insert(wanted_.begin(), wanted_.end());
+      return std::nullopt;
+    }
     dropSnapshotOfReturn();
     nameValues();
     trace_.code = std::move(out_);
@@ -135,38 +148,6 @@ class Cutter {
         }
       }
     }
-  }
-
-  // The values that the program gets to see: results, what effects store and calls are given, what frames
-  // hold where a guard fails. A tensor that is written to is one object, before and after the write.
-  void findSeen() {
-    writtenTo_.resize(trace_.values.size());
-    for (ValueId value = 0; value < writtenTo_.size(); ++value) {
-      writtenTo_[value] = value;
-    }
-    seen_.assign(trace_.values.size(), false);
-    ir::ReachWalker walker(trace_);
-    for (const Instruction& ins : trace_.code) {
-      if (ins.op == Op::kAten && ins.resultCount == 1 && writesToFirst(ins)) {
-        writtenTo_[ins.firstResult] = writtenTo_[trace_.operandsOf(ins)[0].id];
-      }
-    }
-    for (Instruction ins : trace_.code) {
-      if (ir::isGraphOp(ins.op)) {
-        continue;
-      }
-      if (ins.op == Op::kRet || ins.op == Op::kBuild) {
-        ins.snap = ir::kNone;  // frames are left there if memory runs out, or the like
-      }
-      walker.instruction(
-          ins, [this](ValueId value) { seen_[writtenTo_[value]] = true; }, [](SourceId) {});
-    }
-  }
-
-  bool writesToFirst(const Instruction& ins) const {
-    const std::string_view name = trace_.opNames[ins.opName];
-    const auto operands = trace_.operandsOf(ins);
-    return ops::isInPlace(name) && !operands.empty() && operands[0].isValue();
   }
 
   // What aten.data gives shares memory with its argument, and not its version: native code, in which it would
@@ -202,7 +183,7 @@ class Cutter {
       }
     }
     for (ValueId value = 0; value < dataOf.size(); ++value) {
-      if (dataOf[value] != kOutside && seen_[writtenTo_[value]]) {
+      if (dataOf[value] != kOutside && seen_.isSeen(value)) {
         apart_[dataOf[value]] = true;
       }
     }
@@ -213,9 +194,9 @@ class Cutter {
     return type.kind == TypeKind::kTensor && type.meta != ir::kNone && trace_.metas[type.meta].requiresGrad;
   }
 
-  // Does autograd go from what it makes to a tensor of the segment that the program gets to see? That one has
-  // to be another node's: its hooks and its own gradient concern all that was made of it.
-  bool derivesFromSeen(const Instruction& ins) const {
+  // Does autograd go from what it makes to a tensor of the segment that the program gets to see? Frames that
+  // hold it decide when the segment ends.
+  bool derivesFromSeen(const Instruction& ins) {
     if (ins.op != Op::kAten || ins.resultCount == 0) {
       return false;
     }
@@ -226,14 +207,21 @@ class Cutter {
     if (!made) {
       return false;
     }
-    const bool write = writesToFirst(ins);
+    const bool write = writesToFirst(trace_, ins);
     const auto operands = trace_.operandsOf(ins);
     std::vector<ValueId> used;
     ir::collectValues(trace_, operands.subspan(write ? 1 : 0), used);
-    return std::any_of(used.begin(), used.end(), [&](ValueId value) {
-      return madeIn_[value] == count_ && seen_[writtenTo_[value]] && requiresGrad(value) &&
-             !(write && writtenTo_[value] == writtenTo_[operands[0].id]);
+    std::erase_if(used, [&](ValueId value) {
+      return madeIn_[value] != count_ || !requiresGrad(value) ||
+             (write && seen_.origin(value) == seen_.origin(operands[0].id));
     });
+    if (std::ranges::any_of(used, [&](ValueId v) { return wary_ ? seen_.isSeen(v) : seen_.isShown(v); })) {
+      return true;
+    }
+    for (const ValueId value : used) {
+      if (const auto last = seen_.lastFrame(value)) seenCuts_.add(madeAt_[value], at_, *last);
+    }
+    return false;
   }
 
   // A parent's segment that was left in the middle, at a guard, is none in the side trace.
@@ -425,7 +413,7 @@ class Cutter {
     return true;
   }
 
-  bool needsCut(const Instruction& ins) const {
+  bool needsCut(const Instruction& ins) {
     return own_.needsCut(ins) || (!own_.takes(ins) && writes_.needsCut(ins)) ||
            ((guarded_ || reads_) && follows(ins)) || (followed_ && isRead(ins)) || derivesFromSeen(ins);
   }
@@ -539,6 +527,7 @@ class Cutter {
   void addToGraph(const Instruction& ins, bool impure) {
     body_.push_back({ins, true});
     graphEnd_ = body_.size();
+    lastInGraph_ = at_;
     impure_ = impure_ || impure;
     if (native_) {
       if (!own_.takes(ins)) {
@@ -549,12 +538,16 @@ class Cutter {
       reads_ = reads_ || isRead(ins);
       for (uint32_t r = 0; r < ins.resultCount; ++r) {
         madeIn_[ins.firstResult + r] = count_;
+        madeAt_[ins.firstResult + r] = at_;
       }
     }
     operators_ += ins.op == Op::kAten && !isRead(ins) ? 1 : 0;
   }
 
   void defer(const Instruction& ins) {
+    if (native_ && guard::isGiven(document_, ins, [this](ValueId v) { return madeIn_[v] == count_; })) {
+      seenCuts_.addShowing(at_);
+    }
     const bool silent = isBareBuild(ins);
     deferred_ = deferred_ || !silent;
     acts_ = acts_ || !(silent || isSpeculated(ins) || isQuestion(ins));
@@ -601,6 +594,7 @@ class Cutter {
       emit(mark, kOutside);
     }
     count_ += marked ? 1 : 0;
+    seenCuts_.close(lastInGraph_, wanted_);
     body_.clear();
     graphEnd_ = operators_ = 0;
     impure_ = deferred_ = acts_ = guarded_ = followed_ = reads_ = false;
@@ -747,15 +741,17 @@ class Cutter {
   uint32_t start_;
   const bool native_;
   const ir::GradientLimits limits_;
+  const SeenValues seen_;
+  SeenCuts seenCuts_;               // of the open segment
+  std::vector<uint32_t> wanted_;    // instructions before which a segment had to end
   PartWrites writes_;               // of the open segment
   OwnWrites own_;                   // likewise
   std::vector<uint32_t> madeIn_;    // by value: the number of the open segment
+  std::vector<uint32_t> madeAt_;    // by value that an operator of it makes: the instruction
   std::vector<bool> canFail_;       // by block
   std::vector<bool> feeding_;       // by value
   std::vector<bool> answer_;        // by value: says something of contents
   std::vector<bool> apart_;         // results of aten.data that are not for native code
-  std::vector<bool> seen_;          // by value: the program gets to see it
-  std::vector<ValueId> writtenTo_;  // by value: what it was before operators wrote to it in place
   std::vector<InRegion> inRegion_;  // by instruction: of a region, or of its ends
   std::unordered_map<uint32_t, uint32_t>
       closes_;  // by the instruction that opens a region: that which closes it
@@ -765,7 +761,10 @@ class Cutter {
   std::vector<bool> lateBlock_;      // by block: runs with the deferred steps of the open segment
   std::vector<Placed> body_;         // the open segment; empty: none is open
   size_t graphEnd_ = 0;              // one past the last instruction of its graph
+  uint32_t lastInGraph_ = 0;  // that instruction
   size_t operators_ = 0;
+  uint32_t at_ = 0;        // the instruction that is placed
+  bool wary_ = false;
   bool guarded_ = false;   // there is a guard in it
   bool followed_ = false;  // autograd follows something in it
   bool impure_ = false;
@@ -781,7 +780,12 @@ class Cutter {
 
 uint32_t cutSegments(guard::Document& document, const SegmentOptions& options) {
   KINTSUGI_CHECK(options.start <= document.trace.code.size(), "the trace ends before its start");
-  return Cutter(document, options).run();
+  std::set<uint32_t> seenCuts;
+  std::optional<uint32_t> begin;
+  for (int pass = 1; !begin; ++pass) {
+    begin = Cutter(document, options).run(seenCuts, pass >= kPasses);
+  }
+  return *begin;
 }
 
 void cutSegments(guard::Document& document) { cutSegments(document, SegmentOptions{}); }

@@ -513,7 +513,7 @@ NativeRunner::~NativeRunner() {
 
 SegmentRunner::State NativeRunner::state() const {
   if (refused_.load(std::memory_order_acquire)) {
-    return State::kRefused;
+    return plain_.load(std::memory_order_relaxed) ? State::kPlain : State::kRefused;
   }
   return plan_.load(std::memory_order_acquire) != nullptr ? State::kReady : State::kWaiting;
 }

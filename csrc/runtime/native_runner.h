@@ -45,6 +45,11 @@ class NativeRunner : public SegmentRunner {
   }
   void replayed(uint64_t nanoseconds) final;
   void refuse() { refused_.store(true, std::memory_order_release); }
+  // There is nothing that a plan would do otherwise than the instructions. Before the first plan.
+  void leaveToCalls() {
+    plain_.store(true, std::memory_order_relaxed);
+    refuse();
+  }
 
  protected:
   // A run has come before there is a plan: compile one. Any thread, no GIL.
@@ -81,6 +86,7 @@ class NativeRunner : public SegmentRunner {
   std::unique_ptr<Trials> trials_;
   std::atomic<uint32_t> trialsLeft_{0};
   std::atomic<bool> refused_{false};
+  std::atomic<bool> plain_{false};  // before refused_ is
   std::atomic<uint64_t> runs_{0};
   std::atomic<uint32_t> wastedRuns_{0};  // runs in a row that declined after they had begun
   std::atomic<uint32_t> pause_{0};       // so many runs are replayed because of them

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <span>
+#include <unordered_set>
 
+#include "guard/shown_values.h"
 #include "guard/source_roots.h"
 #include "ir/quiet_ops.h"
 #include "ir/reach.h"
@@ -54,6 +56,7 @@ class Lowering {
   void addToSegment(SegmentCode& segment, size_t at);
   void findGraphInputs();
   void checkSteps() const;
+  void findShown(SegmentCode& segment);
   void findStops(SegmentCode& segment);
   void findSegmentDrops(SegmentCode& segment);
   void findLeftAtReturn();
@@ -407,12 +410,28 @@ void Lowering::addSegments() {
       (open ? segment.beginStep : segment.endStep) = at;
       (open ? segment.inputs : segment.outputs) = values;
       if (!open) {
+        findShown(segment);
         findStops(segment);
         findSegmentDrops(segment);
       }
     } else if (open) {
       addToSegment(code_.segments.back(), at);
     }
+  }
+}
+
+void Lowering::findShown(SegmentCode& segment) {
+  const ir::SegmentRange range{code_.steps[segment.beginStep].index, code_.steps[segment.endStep].index};
+  std::unordered_set<ir::ValueId> made;
+  for (uint32_t i = range.begin; i < range.end; ++i) {
+    const ir::Instruction& ins = trace_.code[i];
+    for (uint32_t r = 0; r < ins.resultCount && ir::isInGraph(ins); ++r) {
+      made.insert(ins.firstResult + r);
+    }
+  }
+  for (const size_t at : segment.offGraph) {
+    segment.shows.push_back(guard::isGiven(recording_.document, trace_.code[code_.steps[at].index],
+                                           [&](ir::ValueId value) { return made.contains(value); }));
   }
 }
 

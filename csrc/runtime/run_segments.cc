@@ -173,10 +173,10 @@ Outcome Run::executeSegment(size_t& position) {
 
 // When the graph is left at this step: has the program not seen any tensor of it yet?
 bool Run::isUnseen(const SegmentCode& segment, size_t at) const {
-  return std::all_of(segment.offGraph.begin(), segment.offGraph.end(), [&](size_t other) {
-    const Op op = code_->steps[other].op;
-    return other > at || op == Op::kAten || isScalarOp(op) || (isGuard(op) && op != Op::kGuardBlock);
-  });
+  for (size_t k = 0; k < segment.offGraph.size() && segment.offGraph[k] <= at; ++k) {
+    if (segment.shows[k]) return false;
+  }
+  return true;
 }
 
 // Leaves the segment at a step inside it, after the graph has been computed. The frames may need values that
@@ -188,7 +188,7 @@ Outcome Run::leaveSegment(const GraphRun& graph, size_t at, bool gradMode, Outco
   gil_.hold();
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);
-  if (gradMode && graph.stoppedAt() == 0 && isUnseen(segment, at)) {
+  if ((gradMode || segment.changesGradMode) && graph.stoppedAt() == 0 && isUnseen(segment, at)) {
     for (const size_t inner : segment.graph) {
       const ir::Instruction& ins = trace_->code[code_->steps[inner].index];
       for (uint32_t r = 0; r < ins.resultCount; ++r) {

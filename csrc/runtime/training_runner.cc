@@ -162,7 +162,7 @@ TrainingRunner::~TrainingRunner() = default;
 
 SegmentRunner::State TrainingRunner::state() const {
   if (refused_.load(std::memory_order_acquire)) {
-    return State::kRefused;
+    return plain_.load(std::memory_order_relaxed) ? State::kPlain : State::kRefused;
   }
   return ready_.load(std::memory_order_acquire) ? State::kReady : State::kWaiting;
 }

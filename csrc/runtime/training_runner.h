@@ -68,6 +68,11 @@ class TrainingRunner : public SegmentRunner {
   // Each way is taken `turns` times, alternately, and what was faster stays. Before the first run.
   void compare(uint32_t turns) { turnsLeft_.store(2 * turns, std::memory_order_relaxed); }
   void refuse() { refused_.store(true, std::memory_order_release); }
+  // There is nothing that a plan would do otherwise than the instructions. Before the first plan.
+  void leaveToCalls() {
+    plain_.store(true, std::memory_order_relaxed);
+    refuse();
+  }
 
  protected:
   // The segment has been run without plans. Any thread, no GIL.
@@ -97,6 +102,7 @@ class TrainingRunner : public SegmentRunner {
   std::shared_ptr<Code> code_;  // set before ready_ is
   std::atomic<bool> ready_{false};
   std::atomic<bool> refused_{false};
+  std::atomic<bool> plain_{false};  // before refused_ is
   std::atomic<uint64_t> runs_{0};
   std::atomic<uint32_t> turnsLeft_{0};
 };

@@ -281,7 +281,8 @@ def _parent_learns(compiled: _C.Compiled, every: int) -> bool:
     stats = compiled.stats()
     if not stats["trace_count"] or _turns.get(compiled, 0) > 0:
         return True
-    warm = stats["native_ready"] + stats["native_refused"] >= stats["native_segments"]
+    done = stats["native_ready"] + stats["native_plain"] + stats["native_refused"]
+    warm = done >= stats["native_segments"]
     return not warm
 
 

@@ -36,8 +36,10 @@ class Stats:
     """Parts of traces that backend="native" may compile."""
     native_ready: int = 0
     """Those that have been compiled."""
+    native_plain: int = 0
+    """Those that are calls of ATen's operators alone: there is no code to generate, and replay makes the calls."""
     native_refused: int = 0
-    """Those that stay with replay; KINTSUGI_LOGS=perf says why."""
+    """Those that stay with replay though there would be; KINTSUGI_LOGS=perf says why."""
     native_runs: int = 0
     """Times compiled parts ran."""
     native_backwards: int = 0
