@@ -193,6 +193,10 @@ std::optional<AttributePlan> planOfFunction(RecordContext& rec, PyObject* d, Sha
     return known(rec.guards.readSource(SourceKind::kGetSet, rec.guards.sourceOf(shadow, object), d, 0,
                                        parameters.get()));
   }
+  // Unless unknown code has seen it, a function of the trace has the code that it was made with, or was given.
+  if (n == "__code__" && shadow.isVirtual() && !rec.objects.virtualOf(shadow).exposed &&
+      rec.objects.virtualOf(shadow).kind == VirtualKind::kFunction)
+    return known(Shadow::constant());
   if (n == "__code__" && !shadow.isVirtual() && !shadow.isValue()) {
     rec.guards.guard(GuardKind::kFunction, rec.guards.sourceOf(shadow, object),
                      rec.guards.constId(PyFunction_GET_CODE(object)));
@@ -555,7 +559,17 @@ AttributePlan planModule(RecordContext& rec, Shadow shadow, PyObject* object, Py
 
 AttributePlan planHooked(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name);
 
+// `__func__` or `__self__` of a bound method that the trace has made. They never change.
+std::optional<Shadow> partOfMethod(RecordContext& rec, Shadow shadow, PyObject* object, std::string_view n) {
+  if (!shadow.isVirtual() || Py_TYPE(object) != &PyMethod_Type || (n != "__func__" && n != "__self__"))
+    return std::nullopt;
+  const Virtual& v = rec.objects.virtualOf(shadow);
+  if (v.kind != VirtualKind::kMethod) return std::nullopt;
+  return rec.objects.current(v.parts[n == "__self__" ? 1 : 0]);
+}
+
 AttributePlan planInstance(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name) {
+  if (auto part = partOfMethod(rec, shadow, object, text(name))) return known(*part);
   PyTypeObject* type = Py_TYPE(object);
   PyObject* override = pyapi::getsAttributesPlainly(type) ? nullptr : getattributeOf(type);
   // A module of a subclass of ModuleType (such as torch._VF) looks names up like other objects do, unless its

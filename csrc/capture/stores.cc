@@ -1,4 +1,6 @@
 // Heap: attribute writes (rule 5 in docs/internals/capture.md).
+#include <algorithm>
+
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
 #include "capture/class_attributes.h"
@@ -127,11 +129,35 @@ bool Heap::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow 
   return rec_.live() && noteWrite(*dict, name, value);
 }
 
+namespace {
+
+// True if a frame of the function runs or waits: it goes on with the code that it has begun with.
+bool hasFrame(RecordContext& rec, PyObject* function) {
+  const auto runs = [function](const auto& frame) { return frame->function.get() == function; };
+  if (std::ranges::any_of(rec.frames.all(), runs)) return true;
+  return std::ranges::any_of(rec.virtuals.all(), [&](const auto& v) { return v->frame && runs(v->frame); });
+}
+
+// `function.__code__ = code` of a function that nobody outside of the trace has: it is made with that code.
+bool storeCode(RecordContext& rec, Virtual& v, Shadow value, PyObject* real) {
+  if (v.exposed || v.value != ir::kNone || !value.isConst() || !PyCode_Check(real) ||
+      hasFrame(rec, v.object.get())) {
+    rec.abort(diag::Code::KTG0303, {"__code__"});
+    return false;
+  }
+  v.renamed = true;  // its documentation is not that of the new code
+  rec.objects.touched();
+  return rec.live();
+}
+
+}  // namespace
+
 // An attribute of a function that the trace has made (functools.wraps and other decorators).
 bool Heap::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
                          PyObject*& setter) {
   static PyObject* annotations = PyUnicode_InternFromString("__annotations__");
   Virtual& v = rec_.objects.virtualOf(shadow);
+  if (PyUnicode_CompareWithASCIIString(name, "__code__") == 0) return storeCode(rec_, v, value, real);
   if (isFunctionName(name)) {  // reading one gives a constant
     if (!rec_.guards.tryPinDeep(value, real)) {
       if (rec_.live()) rec_.abort(diag::Code::KTG0303, {PyUnicode_AsUTF8(name)});
