@@ -183,6 +183,16 @@ std::optional<AttributePlan> planOfFunction(RecordContext& rec, PyObject* d, Sha
     if (dict == nullptr) return std::nullopt;
     return known(rec.guards.readSource(SourceKind::kGetSet, rec.guards.sourceOf(shadow, object), d, 0, dict));
   }
+  // What makes the annotations (CPython 3.14 and later): a function or None.
+  if (n == "__annotate__" && !shadow.isVirtual() && !shadow.isValue()) {
+    const pyapi::Ref<> annotate = pyapi::steal(PyObject_GetAttrString(object, "__annotate__"));
+    if (!annotate) {
+      PyErr_Clear();
+      return std::nullopt;
+    }
+    return known(rec.guards.readSource(SourceKind::kGetSet, rec.guards.sourceOf(shadow, object), d, 0,
+                                       annotate.get()));
+  }
   // `__type_params__` (CPython 3.12 and later) is a tuple. A function that the trace rebuilds has none.
   if (n == "__type_params__") {
     const pyapi::Ref<> parameters =
@@ -353,10 +363,14 @@ AttributePlan planVirtualDict(RecordContext& rec, Shadow shadow, PyObject* objec
 AttributePlan planException(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name);
 AttributePlan planTraceback(RecordContext& rec, PyObject* object, PyObject* name);
 
-// Annotations of a function that the trace has made without any: an empty dict that is made on demand.
+// Annotations of a function that the trace has made without any: an empty dict that is made on demand, and
+// no function that makes them.
 std::optional<Shadow> noAnnotations(RecordContext& rec, Shadow shadow, PyObject* function, PyObject* name) {
-  if (text(name) != "__annotations__" || rec.objects.virtualOf(shadow).value != ir::kNone)
-    return std::nullopt;
+  Virtual& v = rec.objects.virtualOf(shadow);
+  if (text(name) == "__annotate__") return Shadow::constant();  // None
+  if (text(name) != "__annotations__" || v.value != ir::kNone) return std::nullopt;
+  // Nobody asks the function that makes them while recording.
+  if (PyDict_GetItemString(v.entries.get(), "__annotate__") != nullptr) return std::nullopt;
   pyapi::Ref<> dict = pyapi::steal(PyObject_GetAttr(function, name));
   if (!dict || !PyDict_CheckExact(dict.get()) || PyDict_GET_SIZE(dict.get()) != 0) {
     PyErr_Clear();

@@ -150,6 +150,16 @@ bool storeCode(RecordContext& rec, Virtual& v, Shadow value, PyObject* real) {
   return rec.live();
 }
 
+// `__annotations__`, or `__annotate__` of CPython 3.14 and later. A dict replaces what makes one, a function
+// replaces the dict.
+bool setAnnotations(RecordContext& rec, Virtual& v, PyObject* name, Shadow value, PyObject* real) {
+  const bool later = PyUnicode_CompareWithASCIIString(name, "__annotate__") == 0;
+  PyObject* other = PyDict_GetItemString(v.entries.get(), later ? "__annotations__" : "__annotate__");
+  if (other != nullptr && (!later || real != Py_None))
+    PyDict_DelItemString(v.entries.get(), later ? "__annotations__" : "__annotate__");
+  return rec.objects.setEntry(v, name, value);
+}
+
 }  // namespace
 
 // An attribute of a function that the trace has made (functools.wraps and other decorators).
@@ -175,17 +185,23 @@ bool Heap::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Shadow
     if (!old) PyErr_Clear();
     if (isEmptyTuple(old.get()) && rec_.guards.tryPinDeep(value, real)) return rec_.live();
   }
-  bool isAnnotations = PyUnicode_Compare(name, annotations) == 0;
   PyObject* d = pyapi::lookUpInType(&PyFunction_Type, name);
-  if (v.exposed || (!isAnnotations && d != nullptr && pyapi::hasDescriptorSet(d))) {
+  const bool described = d != nullptr && pyapi::hasDescriptorSet(d);
+  bool isAnnotations = PyUnicode_Compare(name, annotations) == 0;
+  if (described && PyUnicode_CompareWithASCIIString(name, "__annotate__") == 0 &&
+      (real == Py_None || PyFunction_Check(real))) {
+    rec_.guards.guardType(value, real);
+    isAnnotations = true;
+  }
+  if (v.exposed || (!isAnnotations && described)) {
     rec_.abort(diag::Code::KTG0303, {PyUnicode_AsUTF8(name)});
     return false;
   }
   if (v.value != ir::kNone && !emitEffect(Op::kSetAttr, {{shadow, object}, {value, real}}, name))
     return false;
   rec_.objects.touched();
-  return isAnnotations ? rec_.objects.setEntry(rec_.objects.virtualOf(shadow), name, value)
-                       : rec_.objects.setAttrShadow(rec_.objects.virtualOf(shadow), name, value);
+  if (isAnnotations) return setAnnotations(rec_, rec_.objects.virtualOf(shadow), name, value, real);
+  return rec_.objects.setAttrShadow(rec_.objects.virtualOf(shadow), name, value);
 }
 
 // Notes an entry in the overlay of an older dict. The effect has been emitted already.
