@@ -448,7 +448,9 @@ def test_decorators_that_wrap(kind: str) -> None:
         expected, found = program(x), compiled(x)
         assert torch.equal(expected[0], found[0]) and expected[1] == found[1]
     stats = compiled.stats()
-    assert kind == "generic" or (stats.hits == 3 and stats.graph_break_count == 0), stats
+    # From 3.14 on, annotations are made when they are asked for: a step, behind which the function is no longer ours.
+    whole = kind != "generic" and sys.version_info < (3, 14)
+    assert not whole or (stats.hits == 3 and stats.graph_break_count == 0), stats
 
 
 def test_annotations_that_are_replaced() -> None:
