@@ -43,6 +43,8 @@ endif()
 
 add_library(kintsugi_llvm INTERFACE)
 target_include_directories(kintsugi_llvm SYSTEM INTERFACE ${include})
+# LLVM 19 includes a header that newer compilers' libraries warn of by a directive.
+target_compile_options(kintsugi_llvm INTERFACE -Wno-cpp)
 target_link_directories(kintsugi_llvm INTERFACE ${directory})
 target_link_libraries(kintsugi_llvm INTERFACE ${libraries} ${system})
 target_link_options(kintsugi_llvm INTERFACE -Wl,--exclude-libs,ALL -Wl,--gc-sections)

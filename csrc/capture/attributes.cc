@@ -183,6 +183,16 @@ std::optional<AttributePlan> planOfFunction(RecordContext& rec, PyObject* d, Sha
     if (dict == nullptr) return std::nullopt;
     return known(rec.guards.readSource(SourceKind::kGetSet, rec.guards.sourceOf(shadow, object), d, 0, dict));
   }
+  // What makes the annotations (CPython 3.14 and later): a function or None.
+  if (n == "__annotate__" && !shadow.isVirtual() && !shadow.isValue()) {
+    const pyapi::Ref<> annotate = pyapi::steal(PyObject_GetAttrString(object, "__annotate__"));
+    if (!annotate) {
+      PyErr_Clear();
+      return std::nullopt;
+    }
+    return known(rec.guards.readSource(SourceKind::kGetSet, rec.guards.sourceOf(shadow, object), d, 0,
+                                       annotate.get()));
+  }
   // `__type_params__` (CPython 3.12 and later) is a tuple. A function that the trace rebuilds has none.
   if (n == "__type_params__") {
     const pyapi::Ref<> parameters =
@@ -193,6 +203,10 @@ std::optional<AttributePlan> planOfFunction(RecordContext& rec, PyObject* d, Sha
     return known(rec.guards.readSource(SourceKind::kGetSet, rec.guards.sourceOf(shadow, object), d, 0,
                                        parameters.get()));
   }
+  // Unless unknown code has seen it, a function of the trace has the code that it was made with, or was given.
+  if (n == "__code__" && shadow.isVirtual() && !rec.objects.virtualOf(shadow).exposed &&
+      rec.objects.virtualOf(shadow).kind == VirtualKind::kFunction)
+    return known(Shadow::constant());
   if (n == "__code__" && !shadow.isVirtual() && !shadow.isValue()) {
     rec.guards.guard(GuardKind::kFunction, rec.guards.sourceOf(shadow, object),
                      rec.guards.constId(PyFunction_GET_CODE(object)));
@@ -349,10 +363,14 @@ AttributePlan planVirtualDict(RecordContext& rec, Shadow shadow, PyObject* objec
 AttributePlan planException(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name);
 AttributePlan planTraceback(RecordContext& rec, PyObject* object, PyObject* name);
 
-// Annotations of a function that the trace has made without any: an empty dict that is made on demand.
+// Annotations of a function that the trace has made without any: an empty dict that is made on demand, and
+// no function that makes them.
 std::optional<Shadow> noAnnotations(RecordContext& rec, Shadow shadow, PyObject* function, PyObject* name) {
-  if (text(name) != "__annotations__" || rec.objects.virtualOf(shadow).value != ir::kNone)
-    return std::nullopt;
+  Virtual& v = rec.objects.virtualOf(shadow);
+  if (text(name) == "__annotate__") return Shadow::constant();  // None
+  if (text(name) != "__annotations__" || v.value != ir::kNone) return std::nullopt;
+  // Nobody asks the function that makes them while recording.
+  if (PyDict_GetItemString(v.entries.get(), "__annotate__") != nullptr) return std::nullopt;
   pyapi::Ref<> dict = pyapi::steal(PyObject_GetAttr(function, name));
   if (!dict || !PyDict_CheckExact(dict.get()) || PyDict_GET_SIZE(dict.get()) != 0) {
     PyErr_Clear();
@@ -555,7 +573,17 @@ AttributePlan planModule(RecordContext& rec, Shadow shadow, PyObject* object, Py
 
 AttributePlan planHooked(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name);
 
+// `__func__` or `__self__` of a bound method that the trace has made. They never change.
+std::optional<Shadow> partOfMethod(RecordContext& rec, Shadow shadow, PyObject* object, std::string_view n) {
+  if (!shadow.isVirtual() || Py_TYPE(object) != &PyMethod_Type || (n != "__func__" && n != "__self__"))
+    return std::nullopt;
+  const Virtual& v = rec.objects.virtualOf(shadow);
+  if (v.kind != VirtualKind::kMethod) return std::nullopt;
+  return rec.objects.current(v.parts[n == "__self__" ? 1 : 0]);
+}
+
 AttributePlan planInstance(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name) {
+  if (auto part = partOfMethod(rec, shadow, object, text(name))) return known(*part);
   PyTypeObject* type = Py_TYPE(object);
   PyObject* override = pyapi::getsAttributesPlainly(type) ? nullptr : getattributeOf(type);
   // A module of a subclass of ModuleType (such as torch._VF) looks names up like other objects do, unless its

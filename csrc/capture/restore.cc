@@ -300,8 +300,8 @@ void Restorer::fillPairs(Shadow made, const Recipe& recipe, size_t first, size_t
   }
 }
 
-// Parts of the recipe: code, globals, name, qualname, defaults, kwdefaults, closure, annotations; perhaps
-// module, doc, dict.
+// Parts of the recipe: code, globals, name, qualname, defaults, kwdefaults, closure, annotations (or the
+// function that makes them); perhaps module, doc, dict.
 void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
   for (size_t i = 4; i < 6; ++i) {
     Shadow part = shadow(recipe.parts[i]);
@@ -313,9 +313,11 @@ void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
     fillParts(made, start_.parent.document.trace.recipes[recipe.parts[6].id], 0, false);
   }
   static PyObject* annotations = PyUnicode_InternFromString("__annotations__");
+  static PyObject* annotate = PyUnicode_InternFromString("__annotate__");
   if (recipe.parts[7].kind != OperandKind::kNone) {
     Shadow part = shadow(recipe.parts[7]);
-    rec_.objects.setEntry(rec_.objects.virtualOf(made), annotations, part);
+    const bool later = !PyDict_Check(object(recipe.parts[7]));
+    rec_.objects.setEntry(rec_.objects.virtualOf(made), later ? annotate : annotations, part);
   }
   if (recipe.parts.size() > 10) {
     const Recipe& attributes = start_.parent.document.trace.recipes[recipe.parts[10].id];

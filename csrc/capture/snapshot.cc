@@ -265,6 +265,26 @@ bool classParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   return list.ok;
 }
 
+// The annotations of a function, or from CPython 3.14 on the function that makes them.
+bool annotationPart(const Virtual& v, PartList& list) {
+  PyObject* object = v.object.get();
+  PyObject* made = pyapi::annotationsOf(pyapi::asFunction(object));
+  PyObject* annotations = PyDict_GetItemString(v.entries.get(), "__annotations__");
+  PyObject* annotate = PyDict_GetItemString(v.entries.get(), "__annotate__");
+  if (annotations != nullptr && made != nullptr) {
+    list.add(decodeShadow(annotations), made);
+  } else if (annotate != nullptr && made == nullptr) {
+    const pyapi::Ref<> maker = pyapi::steal(PyObject_GetAttrString(object, "__annotate__"));
+    if (!maker) PyErr_Clear();
+    if (!maker) return false;
+    list.add(decodeShadow(annotate), maker.get());
+  } else {
+    list.recipe.parts.push_back(Operand::none());
+    return annotate == nullptr;
+  }
+  return list.ok;
+}
+
 bool functionParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   PartList list{rec, recipe};
   auto* function = pyapi::asFunction(v.object.get());
@@ -295,12 +315,7 @@ bool functionParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
     if (!cells.ok) return false;
     recipe.parts.push_back(Operand::recipe(rec.snapshots.addRecipe(std::move(closure))));
   }
-  PyObject* annotations = PyDict_GetItemString(v.entries.get(), "__annotations__");
-  if (annotations != nullptr && pyapi::annotationsOf(function) != nullptr) {
-    list.add(decodeShadow(annotations), pyapi::annotationsOf(function));
-  } else {
-    recipe.parts.push_back(Operand::none());
-  }
+  if (!annotationPart(v, list)) return false;
   auto attributes = static_cast<Py_ssize_t>(
       pyapi::attributesOf(function) ? PyDict_GET_SIZE(pyapi::attributesOf(function)) : 0);
   if (v.exposed || attributes != PyDict_GET_SIZE(v.attrs.get())) return false;

@@ -1,4 +1,6 @@
 // Heap: attribute writes (rule 5 in docs/internals/capture.md).
+#include <algorithm>
+
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
 #include "capture/class_attributes.h"
@@ -127,11 +129,45 @@ bool Heap::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow 
   return rec_.live() && noteWrite(*dict, name, value);
 }
 
+namespace {
+
+// True if a frame of the function runs or waits: it goes on with the code that it has begun with.
+bool hasFrame(RecordContext& rec, PyObject* function) {
+  const auto runs = [function](const auto& frame) { return frame->function.get() == function; };
+  if (std::ranges::any_of(rec.frames.all(), runs)) return true;
+  return std::ranges::any_of(rec.virtuals.all(), [&](const auto& v) { return v->frame && runs(v->frame); });
+}
+
+// `function.__code__ = code` of a function that nobody outside of the trace has: it is made with that code.
+bool storeCode(RecordContext& rec, Virtual& v, Shadow value, PyObject* real) {
+  if (v.exposed || v.value != ir::kNone || !value.isConst() || !PyCode_Check(real) ||
+      hasFrame(rec, v.object.get())) {
+    rec.abort(diag::Code::KTG0303, {"__code__"});
+    return false;
+  }
+  v.renamed = true;  // its documentation is not that of the new code
+  rec.objects.touched();
+  return rec.live();
+}
+
+// `__annotations__`, or `__annotate__` of CPython 3.14 and later. A dict replaces what makes one, a function
+// replaces the dict.
+bool setAnnotations(RecordContext& rec, Virtual& v, PyObject* name, Shadow value, PyObject* real) {
+  const bool later = PyUnicode_CompareWithASCIIString(name, "__annotate__") == 0;
+  PyObject* other = PyDict_GetItemString(v.entries.get(), later ? "__annotations__" : "__annotate__");
+  if (other != nullptr && (!later || real != Py_None))
+    PyDict_DelItemString(v.entries.get(), later ? "__annotations__" : "__annotate__");
+  return rec.objects.setEntry(v, name, value);
+}
+
+}  // namespace
+
 // An attribute of a function that the trace has made (functools.wraps and other decorators).
 bool Heap::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
                          PyObject*& setter) {
   static PyObject* annotations = PyUnicode_InternFromString("__annotations__");
   Virtual& v = rec_.objects.virtualOf(shadow);
+  if (PyUnicode_CompareWithASCIIString(name, "__code__") == 0) return storeCode(rec_, v, value, real);
   if (isFunctionName(name)) {  // reading one gives a constant
     if (!rec_.guards.tryPinDeep(value, real)) {
       if (rec_.live()) rec_.abort(diag::Code::KTG0303, {PyUnicode_AsUTF8(name)});
@@ -149,17 +185,23 @@ bool Heap::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Shadow
     if (!old) PyErr_Clear();
     if (isEmptyTuple(old.get()) && rec_.guards.tryPinDeep(value, real)) return rec_.live();
   }
-  bool isAnnotations = PyUnicode_Compare(name, annotations) == 0;
   PyObject* d = pyapi::lookUpInType(&PyFunction_Type, name);
-  if (v.exposed || (!isAnnotations && d != nullptr && pyapi::hasDescriptorSet(d))) {
+  const bool described = d != nullptr && pyapi::hasDescriptorSet(d);
+  bool isAnnotations = PyUnicode_Compare(name, annotations) == 0;
+  if (described && PyUnicode_CompareWithASCIIString(name, "__annotate__") == 0 &&
+      (real == Py_None || PyFunction_Check(real))) {
+    rec_.guards.guardType(value, real);
+    isAnnotations = true;
+  }
+  if (v.exposed || (!isAnnotations && described)) {
     rec_.abort(diag::Code::KTG0303, {PyUnicode_AsUTF8(name)});
     return false;
   }
   if (v.value != ir::kNone && !emitEffect(Op::kSetAttr, {{shadow, object}, {value, real}}, name))
     return false;
   rec_.objects.touched();
-  return isAnnotations ? rec_.objects.setEntry(rec_.objects.virtualOf(shadow), name, value)
-                       : rec_.objects.setAttrShadow(rec_.objects.virtualOf(shadow), name, value);
+  if (isAnnotations) return setAnnotations(rec_, rec_.objects.virtualOf(shadow), name, value, real);
+  return rec_.objects.setAttrShadow(rec_.objects.virtualOf(shadow), name, value);
 }
 
 // Notes an entry in the overlay of an older dict. The effect has been emitted already.

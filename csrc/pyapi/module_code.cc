@@ -78,6 +78,7 @@ class Collector {
 
   void collectFromFunction(PyFunctionObject* function) {
     if (function->func_globals == globals_) add(function->func_code);
+    visitPart(reinterpret_cast<PyObject*>(function), "__annotate__");  // from CPython 3.14 on
     static PyObject* wrapped = PyUnicode_InternFromString("__wrapped__");
     if (function->func_dict != nullptr) visit(PyDict_GetItemWithError(function->func_dict, wrapped));
     PyErr_Clear();

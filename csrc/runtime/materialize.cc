@@ -357,6 +357,17 @@ Ref<> Materializer::buildCell(const Recipe& recipe) {
   return pyapi::steal(PyCell_New(content.get()));
 }
 
+namespace {
+
+// Annotations: a dict, or from CPython 3.14 on the function that makes it when it is asked for.
+bool setAnnotations(PyObject* function, PyObject* annotations) {
+  if (annotations == Py_None) return true;
+  return PyDict_Check(annotations) ? PyFunction_SetAnnotations(function, annotations) == 0
+                                   : PyObject_SetAttrString(function, "__annotate__", annotations) == 0;
+}
+
+}  // namespace
+
 Ref<> Materializer::buildFunction(const Recipe& recipe) {
   constexpr size_t kBasic = 8, kAll = 11;
   const size_t count = recipe.parts.size();
@@ -391,7 +402,7 @@ Ref<> Materializer::buildFunction(const Recipe& recipe) {
       (part[kDefaults].get() == Py_None || PyFunction_SetDefaults(f, part[kDefaults].get()) == 0) &&
       (part[kKwDefaults].get() == Py_None || PyFunction_SetKwDefaults(f, part[kKwDefaults].get()) == 0) &&
       (part[kClosure].get() == Py_None || PyFunction_SetClosure(f, part[kClosure].get()) == 0) &&
-      (part[kAnnotations].get() == Py_None || PyFunction_SetAnnotations(f, part[kAnnotations].get()) == 0);
+      setAnnotations(f, part[kAnnotations].get());
   const bool named = !ok || count == kBasic ||
                      (PyObject_SetAttrString(f, "__module__", part[kModule].get()) == 0 &&
                       PyObject_SetAttrString(f, "__doc__", part[kDoc].get()) == 0 &&

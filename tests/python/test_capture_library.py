@@ -350,7 +350,11 @@ class Describing:
         return value * 2
 
 
-@case()
+# In the first patch releases of CPython 3.13 a weak reference to the object is made: see test_capture_classes.py.
+KEEPS_METHODS = hasattr(functools.singledispatchmethod(print), "_method_cache")
+
+
+@case(traces=None if KEEPS_METHODS else 1, breaks=None if KEEPS_METHODS else 0)
 def single_dispatch(x):
     return (
         described(1),

@@ -89,6 +89,14 @@ def replaced(x, n):
     inner.__annotations__ = {"z": n}
     return x, inner
 
+def other_code(x, n):
+    def inner(a, b=n, *, c=LIMIT):
+        "inner's"
+        return a
+    code = inner.__code__.replace(co_name="given", co_consts=("code's", *inner.__code__.co_consts[1:]))
+    inner.__code__ = code
+    return x + len(inner.__code__.co_name), inner
+
 def behind_a_branch(x, n):
     def inner(a: int, b: Kind = n): return a
     if x.sum() > 0:
@@ -190,6 +198,219 @@ def module_function(a: int) -> int:
     return a
 
 
+CODES = """
+def renamed(x, n):
+    def inner(v): return v * n
+    inner.__code__ = inner.__code__.replace(co_name="given")
+    return inner(x), inner.__name__, inner.__code__.co_name
+
+def of_another(x, n):
+    def inner(v): return v * 2
+    def other(v, w=3): return v - 1
+    inner.__code__ = other.__code__
+    try:
+        inner(x)
+    except TypeError as error:
+        said = str(error)
+    inner.__defaults__ = (4,)
+    return inner(x), said
+
+def other_variables(x, n):
+    def inner(v): return v * n
+    def other(v): return v - 1
+    try:
+        inner.__code__ = other.__code__
+    except ValueError as error:
+        return inner(x), str(error)
+
+def no_code(x, n):
+    def inner(v): return v * 2
+    try:
+        inner.__code__ = n
+    except TypeError as error:
+        return inner(x), str(error)
+
+def while_it_runs(x, n):
+    def other(v): return v - n
+    def inner(v):
+        n
+        inner.__code__ = third.__code__
+        if v.sum() > 4:
+            return v + 1
+        return v + 2
+    def third(v):
+        inner
+        n
+        third
+        return v * n
+    return inner(x), inner(x)
+
+def while_it_waits(x, n):
+    def numbers():
+        yield 1
+        yield 2
+    def letters():
+        yield "a"
+        yield "b"
+    given = numbers()
+    first = next(given)
+    numbers.__code__ = letters.__code__
+    return x + first, list(given), list(numbers())
+
+def left_inside(x, n):
+    def inner(v):
+        if v.sum() > 4:
+            return v + 1
+        return v * n
+    inner.__code__ = inner.__code__.replace(co_name="given")
+    return inner(x), inner(x * 2)
+
+def seen_before(x, n):
+    def inner(v): return v * 2
+    def other(v): return v - 1
+    looked_at(inner)
+    inner.__code__ = other.__code__
+    return inner(x), inner.__code__.co_name
+
+def seen_behind(x, n):
+    def inner(v): return v * 2
+    def other(v): return v - 1
+    inner.__code__ = other.__code__
+    looked_at(inner)
+    return inner(x), inner.__code__.co_name
+
+def kept(x, n):
+    def inner(v): return v * n
+    code = inner.__code__.replace(co_firstlineno=n + 1)
+    inner.__code__ = code
+    return x + 1, inner, code.co_firstlineno, inner.__code__ == code
+
+def of_the_run(x, n):
+    def inner(v): return v * n
+    inner.__code__ = inner.__code__.replace(co_firstlineno=int(x.sum()) + 50)
+    return inner(x), inner.__code__.co_firstlineno
+
+def generator(x, n):
+    def inner(v):
+        yield v
+        yield v * n
+    inner.__code__ = inner.__code__.replace(co_name="given")
+    return list(inner(x)), inner(x).__name__, inner(x).gi_code.co_name
+
+def no_gradients(x, n):
+    @torch.no_grad()
+    def inner(v): return v * n
+    return inner(x), inner.__name__, x + 1
+
+def no_gradients_between(x, n):
+    @torch.no_grad()
+    def inner(v):
+        yield v * n, torch.is_grad_enabled()
+        yield v + n, torch.is_grad_enabled()
+    return list(inner(x)), torch.is_grad_enabled()
+"""
+
+
+@kintsugi.disable
+def looked_at(function: Any) -> str:
+    return str(function.__code__.co_name)
+
+
+WITH_CODES: dict[str, Any] = {"torch": torch, "looked_at": looked_at}
+exec(CODES, WITH_CODES)
+WHOLE_CODES = ["renamed", "kept", "generator", "no_gradients", "no_gradients_between"]
+
+
+def plain(result: Any) -> Any:
+    if isinstance(result, torch.Tensor):
+        return result.tolist(), result.requires_grad
+    if inspect.isfunction(result):
+        return result.__name__, result.__code__.co_name, result.__code__.co_firstlineno, result(2)
+    return type(result)(map(plain, result)) if isinstance(result, (list, tuple)) else result
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in WITH_CODES if inspect.isfunction(WITH_CODES[name]) and name != "looked_at"]
+)
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_code_that_is_given(name: str, backend: str) -> None:
+    program = WITH_CODES[name]
+    options = {"sync": True} if backend == "native" else None
+    compiled = kintsugi.compile(program, backend=backend, options=options)
+    for call in range(6):
+        x = torch.full((2,), 1.0 + 2 * (call % 3), requires_grad=True)
+        assert plain(compiled(x, 3)) == plain(program(x, 3)), call
+    stats = compiled.stats()
+    assert name not in WHOLE_CODES or (stats.graph_break_count == 0 and stats.misses == 1), stats
+
+
+class Bound:
+    def __init__(self, k: int) -> None:
+        self.k = k
+
+    def method(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.k
+
+    @classmethod
+    def of_class(cls) -> str:
+        return cls.__name__
+
+
+class Inheriting(Bound):
+    def method(self, x: torch.Tensor) -> torch.Tensor:
+        return super().method.__self__.k + super().method(x)
+
+
+@kintsugi.disable
+def counted(bound: Bound) -> int:
+    bound.k += 1
+    return bound.k
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_parts_of_bound_methods(backend: str) -> None:
+    old = Bound(5)
+
+    def program(x: torch.Tensor) -> Any:
+        made = Bound(2)
+        method = made.method
+        owner = getattr(method, "__self__", None)
+        owner.k += 1
+        seen = [owner is made, method.__func__ is Bound.method, method(x), Bound(7).method.__self__.k]
+        of_class = made.of_class
+        seen += [of_class.__self__ is Bound, of_class.__func__.__name__, Inheriting(3).method(x)]
+        seen += [old.method.__self__ is old, hasattr(method, "__enter__"), method.__name__]
+        seen += [method.__self__.method.__self__.k, method]
+        if x.sum() > 3:
+            method.__self__.k += 1
+            seen.append(method.__self__.k)
+        seen += [counted(method.__self__), method.__self__.k, made.k, method.__self__ is made]
+        return seen
+
+    def outcome(seen: list[Any]) -> Any:
+        return [
+            plain(part) if not inspect.ismethod(part) else (part.__self__.k, part.__func__) for part in seen
+        ]
+
+    compiled = kintsugi.compile(program, backend=backend)
+    for call in range(6):
+        x = torch.full((2,), float(call % 4))
+        assert outcome(compiled(x)) == outcome(program(x)), call
+
+
+def test_owners_of_bound_methods_are_no_breaks() -> None:
+    def program(x: torch.Tensor) -> Any:
+        method = Bound(2).method
+        method.__self__.k += 1
+        return method(x), method.__func__ is Bound.method
+
+    compiled = kintsugi.compile(program, backend="eager")
+    for _ in range(3):
+        assert compiled(torch.ones(2))[0].tolist() == [3, 3]
+    stats = compiled.stats()
+    assert stats.misses == 1 and stats.graph_break_count == 0, stats
+
+
 GENERIC: dict[str, Any] = {}
 if sys.version_info >= (3, 12):
     exec("def generic[T](a: T) -> T:\n    return a", GENERIC)
@@ -227,7 +448,9 @@ def test_decorators_that_wrap(kind: str) -> None:
         expected, found = program(x), compiled(x)
         assert torch.equal(expected[0], found[0]) and expected[1] == found[1]
     stats = compiled.stats()
-    assert kind == "generic" or (stats.hits == 3 and stats.graph_break_count == 0), stats
+    # From 3.14 on, annotations are made when they are asked for: a step, behind which the function is no longer ours.
+    whole = kind != "generic" and sys.version_info < (3, 14)
+    assert not whole or (stats.hits == 3 and stats.graph_break_count == 0), stats
 
 
 def test_annotations_that_are_replaced() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +12,62 @@ import pytest
 import torch
 
 import kintsugi
+
+NEW = ""
+if sys.version_info >= (3, 14):
+    NEW = """
+def annotated(x, n):
+    def inner(a: int, b: Later = n) -> int: return a + b
+    return inner(x), inner
+
+def wrapped(x, n):
+    def inner(a: int) -> Later: return a + n
+    @functools.wraps(inner)
+    def outer(*args): return inner(*args) * 2
+    return outer(x), outer
+
+def wraps_an_old_one(x, n):
+    @functools.wraps(annotated)
+    def outer(a): return a * n
+    return outer(x), outer
+
+def looked_at(x, n):
+    def inner(a: n) -> int: return a
+    before = inner.__annotate__ is None
+    return x, before, inner.__annotations__, inner
+
+def given(x, n):
+    def inner(a: int): return a
+    def other(a): return a
+    other.__annotate__ = inner.__annotate__
+    none = other.__annotations__ == inner.__annotations__
+    inner.__annotations__ = {"k": n}
+    later = inner.__annotate__
+    inner.__annotate__ = other.__annotate__
+    return x + 1, none, later, inner, other
+
+def taken_away(x, n):
+    def inner(a: int): return a
+    inner.__annotate__ = None
+    return x + 1, inner
+
+def behind_a_branch(x, n):
+    def inner(a: int, b: n = n): return a + b
+    if x.sum() > 0:
+        return inner(x), inner
+    return inner(x) - 1, inner
+
+def of_a_class(x, n):
+    class Made:
+        k: int = n
+        m: "text"
+        def f(self, v: int) -> int: return v * self.k
+    return Made().f(x), Made.__annotations__, Made.f
+
+def template(x, n):
+    text = t"a{n}b{x.shape[0]!r:>5}"
+    return x + len(text.strings), text.values, text.interpolations[1].format_spec
+"""
 
 
 class Seen:
@@ -454,3 +512,31 @@ def test_frames_of_the_evaluator_are_nobodys(capfd: pytest.CaptureFixture[str]) 
     assert log.count("[RECOMPILE") == 1
     assert log.count(", in __init__\n") == 1
     assert log.count(f'File "{__file__}", line') == 2
+
+
+Later = int
+WHOLE = ("annotated", "wrapped", "wraps_an_old_one", "taken_away", "behind_a_branch", "of_a_class")
+PROGRAMS: dict[str, Any] = {"functools": functools, "Later": Later}
+exec(NEW, PROGRAMS)
+
+
+def said(part: Any) -> Any:
+    if inspect.isfunction(part):
+        return part.__name__, part.__defaults__, part.__annotations__, str(inspect.signature(part))
+    if isinstance(part, torch.Tensor):
+        return part.tolist()
+    return list(map(said, part)) if isinstance(part, tuple) else part
+
+
+@pytest.mark.parametrize("name", [name for name, value in PROGRAMS.items() if inspect.isfunction(value)])
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_what_is_new(name: str, backend: str) -> None:
+    """Deferred annotations and templates of CPython 3.14."""
+    program = PROGRAMS[name]
+    options = {"sync": True} if backend == "native" else None
+    compiled = kintsugi.compile(program, backend=backend, options=options)
+    for call in range(6):
+        x = torch.ones(2) * (-1 if call == 3 else 1)
+        assert said(compiled(x, 2)) == said(program(x, 2)), call
+    stats = compiled.stats()
+    assert name not in WHOLE or (stats.misses == 1 and stats.graph_break_count == 0), stats

@@ -1,4 +1,4 @@
-// Models: functools.partial and functools.singledispatch.
+// Models: functools.partial, functools.singledispatch and copies of code objects.
 #include "capture/calls/inner_code.h"
 #include "capture/calls/model.h"
 #include "capture/tables/pauses.h"
@@ -55,8 +55,16 @@ std::optional<Shadow> freeVariable(RecordContext& rec, ir::SourceId function, Py
   return std::nullopt;
 }
 
+// `code.replace(...)`. Code never changes, and what is made of constants is the same in all runs: it is one
+// object for all of them.
+Flow replaceCodeModel(CallContext& ctx, Shadow& result) {
+  ctx.rec.facts.bound = "it makes a code object";
+  return constantModel(ctx, result);
+}
+
 constexpr ModelRow kRows[] = {
     {"functools.partial", partialModel},
+    {"types.CodeType.replace", replaceCodeModel},
 };
 
 }  // namespace

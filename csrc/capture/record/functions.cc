@@ -84,9 +84,11 @@ Flow setFunctionAttribute(RecordContext& rec, ShadowFrame& f, Activation& act, c
     case 8:
       if (elements) v.parts.insert(v.parts.end(), elements->begin(), elements->end());
       break;
-    case 16:  // the function that makes the annotations (PEP 649) may be called at any time
-      v.exposed = true;
+    case 16: {  // the function that makes the annotations (PEP 649)
+      static PyObject* annotate = PyUnicode_InternFromString("__annotate__");
+      rec.objects.setEntry(v, annotate, value);
       break;
+    }
     case 4:
       if (elements) addAnnotations(rec, function, act.peek(1), *elements);
       rec.objects.virtualOf(function).exposed = !elements;
