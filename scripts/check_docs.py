@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from checked_tree import run_check
+
 BACKTICKS = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
@@ -114,12 +116,5 @@ def check_tree(root: Path) -> list[str]:
     return problems + [problem for doc in sorted(docs) for problem in check_figures(doc, root)]
 
 
-def main() -> int:
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent
-    problems = check_tree(root)
-    print("\n".join(problems) if problems else "check_docs: ok")
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_check("check_docs", check_tree))

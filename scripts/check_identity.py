@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from checked_tree import run_check
+
 SOURCES = {".cc", ".h", ".def", ".inc"}
 FIELDS = re.compile(
     r"\b(tp_name|ht_name|ht_qualname|co_name|co_qualname|co_filename|func_name|func_qualname|func_module|ml_name)\b"
@@ -97,12 +99,5 @@ def check_tree(root: Path) -> list[str]:
     return problems + [f"csrc/{name} does not exist" for name in ALLOWED if not (csrc / name).exists()]
 
 
-def main() -> int:
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent
-    problems = check_tree(root)
-    print("\n".join(problems) if problems else "check_identity: ok")
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_check("check_identity", check_tree))

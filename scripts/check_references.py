@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from checked_tree import run_check
+
 # Layers that know Python. The interpreter and its handlers return what CPython's evaluator would.
 LAYERS = ("pyapi", "torchapi", "runtime", "driver", "bindings")
 CONST_REF = re.compile(r"(?<!\]\()\bconst (?:pyapi::)?Ref<[\w:]*>& \w+ ?[,)]")
@@ -79,12 +81,5 @@ def check_tree(root: Path) -> list[str]:
     ]
 
 
-def main() -> int:
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent
-    problems = check_tree(root)
-    print("\n".join(problems) if problems else "check_references: ok")
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_check("check_references", check_tree))

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from checked_tree import run_check
+
 FILE_LIMITS = {".cc": 800, ".h": 250, ".py": 800}
 FUNCTION_LIMIT = 80
 HANDLER_LIMIT = 60
@@ -122,12 +124,5 @@ def check_tree(root: Path) -> list[str]:
     return problems
 
 
-def main() -> int:
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent
-    problems = check_tree(root)
-    print("\n".join(problems) if problems else "check_sizes: ok")
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_check("check_sizes", check_tree))

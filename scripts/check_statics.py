@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from checked_tree import run_check
+
 LAYERS = ("pyapi", "capture", "runtime", "driver", "bindings")
 # Here most initializers ask torch's C++: what is refused are functions of Python's.
 PYTHON_ONLY = ("torchapi",)
@@ -85,12 +87,5 @@ def check_tree(root: Path) -> list[str]:
     return problems
 
 
-def main() -> int:
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent
-    problems = check_tree(root)
-    print("\n".join(problems) if problems else "check_statics: ok")
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_check("check_statics", check_tree))

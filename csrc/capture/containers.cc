@@ -3,6 +3,7 @@
 
 #include "capture/calls/model.h"
 #include "capture/foreign.h"
+#include "capture/recorder_tables.h"
 #include "pyapi/items.h"
 #include "pyapi/types.h"
 
@@ -82,7 +83,7 @@ void endIterator(RecordContext& rec, Virtual& v) {
   v.parts[0] = list ? rec.objects.newVirtual(VirtualKind::kList, nothing.get()) : Shadow::constant();
   v.partObjects[0] = std::move(nothing);
   v.index = 0;
-  rec.objects.touched(v);
+  rec.objects.noteChange(v);
 }
 
 // The real state of a sequence iterator; null for iterators of other objects. The iterator of a tensor runs
@@ -106,13 +107,13 @@ int64_t placeOf(const Virtual& v, const pyapi::SequenceIterator& real) {
 // Updates the iterators that C code has moved on without a call of Python code. Example: zip() takes an item
 // of its first iterator before it finds that the second one has none left.
 void syncIterators(RecordContext& rec) {
-  std::erase_if(rec.virtuals.iterators(), [&](uint32_t id) {
-    const Virtual& v = rec.virtuals.at(id);
+  std::erase_if(rec.tables.virtuals.iterators(), [&](uint32_t id) {
+    const Virtual& v = rec.tables.virtuals.at(id);
     return v.kind != VirtualKind::kIterator || !v.object || Py_REFCNT(v.object.get()) == 1 ||
            (realIterator(v) == nullptr && !v.partObjects.empty());
   });
-  for (const uint32_t id : rec.virtuals.iterators()) {
-    Virtual& v = rec.virtuals.at(id);
+  for (const uint32_t id : rec.tables.virtuals.iterators()) {
+    Virtual& v = rec.tables.virtuals.at(id);
     const pyapi::SequenceIterator* real = realIterator(v);
     if (real == nullptr) continue;
     const Py_ssize_t size = Py_SIZE(v.partObjects[0].get());
@@ -128,7 +129,7 @@ void syncIterators(RecordContext& rec) {
     const int64_t at = placeOf(v, *real);
     if (at != v.index) {
       v.index = at;
-      rec.objects.touched(v);
+      rec.objects.noteChange(v);
     }
   }
 }
@@ -138,7 +139,7 @@ std::optional<Shadow> Objects::advance(Shadow iterator, PyObject* item) {
   if (!iterator.isVirtual()) return std::nullopt;
   Virtual& v = virtualOf(iterator);
   const bool runsFrames = v.kind == VirtualKind::kGenerator || v.kind == VirtualKind::kMap;
-  runsFrames ? touched() : touched(v);
+  runsFrames ? noteChange() : noteChange(v);
   switch (v.kind) {
     case VirtualKind::kIterator: {
       PyObject* container = v.partObjects[0].get();
@@ -266,7 +267,7 @@ bool Heap::deleteItem(Shadow shadow, PyObject* dict, PyObject* key) {
     if (isOutside(rec_, v) && !emitEffect(Op::kDelItem, {{shadow, dict}, {Shadow::constant(), key}}))
       return false;
     if (PyDict_DelItem(rec_.objects.virtualOf(shadow).entries.get(), key) < 0) PyErr_Clear();
-    rec_.objects.touched();
+    rec_.objects.noteChange();
     return rec_.live();
   }
   rec_.objects.dictEntry(shadow, dict, key, value);

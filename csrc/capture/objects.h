@@ -45,13 +45,16 @@ class Objects final {
   Virtual& virtualOf(Shadow shadow) { return virtuals_[shadow]; }
   // A virtual object that unknown code may have changed is read like an older one.
   Shadow current(Shadow shadow);
+  void addClass(Shadow cls) { virtuals_.addClass(cls); }
+  const std::vector<uint32_t>& classes() const { return virtuals_.classes(); }  // that the trace has made
+  void replaceObject(Shadow shadow, PyObject* object) { virtuals_.replaceObject(shadow, object); }
   // What the trace knows of an object, by its identity.
   std::optional<Shadow> knownObject(PyObject* object);
   bool holdsMutable(Shadow shadow);
   // A virtual object has changed, so recipes that name it have to be made again.
-  void touched() { virtuals_.touch(); }
-  void touched(const Virtual& v) { virtuals_.touch(v); }
-  void touched(Shadow shadow) { shadow.isVirtual() ? touched(virtualOf(shadow)) : touched(); }
+  void noteChange() { virtuals_.noteChange(); }
+  void noteChange(const Virtual& v) { virtuals_.noteChange(v); }
+  void noteChange(Shadow shadow) { shadow.isVirtual() ? noteChange(virtualOf(shadow)) : noteChange(); }
   bool setEntry(Virtual& v, PyObject* key, Shadow value) { return virtuals_.setEntry(v, key, value); }
   std::optional<Shadow> entryOf(Virtual& v, PyObject* key) { return virtuals_.entryOf(v, key); }
   bool setAttrShadow(Virtual& v, PyObject* n, Shadow value) { return virtuals_.setAttribute(v, n, value); }

@@ -11,6 +11,7 @@
 #include "capture/handlers/handlers.h"
 #include "capture/lists.h"
 #include "capture/record/table.h"
+#include "capture/recorder_tables.h"
 #include "pyapi/code.h"
 #include "pyapi/collector.h"
 #include "pyapi/containers.h"
@@ -106,7 +107,7 @@ bool isForTorch(pyapi::Frame* frame, const ShadowFrame* recorded) {
 
 }  // namespace
 
-bool Recorder::wants(pyapi::Frame* frame) {
+bool Recorder::isExpected(pyapi::Frame* frame) {
   if (!context_.live()) return false;
   const pyapi::PendingErrorScope kept;
   if (pauses_.isPaused()) {
@@ -154,7 +155,7 @@ namespace {
 
 // At the end of frames and of loop bodies. What C code was given, and dropped, may still be asked for.
 void sweepDropped(RecordContext& rec) {
-  if (rec.expected.isIdle()) rec.dead.sweep();
+  if (rec.expected.isIdle()) rec.tables.dead.sweep();
 }
 
 }  // namespace
@@ -170,8 +171,8 @@ bool hasOtherThreads(PyThreadState* own) {
 constexpr size_t kMostParts = 4'000'000;
 
 void checkLength(RecordContext& rec) {
-  const size_t most = rec.options.maxInstructions;
-  if (rec.document.trace.code.size() > most) {
+  const size_t most = rec.tables.options.maxInstructions;
+  if (rec.trace().code.size() > most) {
     rec.abort(diag::Code::KTG0104, {std::to_string(most) + " instructions"});
   } else if (rec.snapshots.partCount() > kMostParts) {
     rec.abort(diag::Code::KTG0104, {std::to_string(kMostParts) + " values in snapshots"});
@@ -349,9 +350,9 @@ void Recorder::recordLeft(Activation& act, Flow how) {
   const bool ofGenerator = pyapi::ownedByGenerator(act.frame);
   if (expected_.left(*frame, how, ofGenerator)) {
     PendingFrame& next = expected_.pending();
-    next.functionShadow = own(context_, next.functionShadow, next.function.get());
+    next.functionShadow = virtualShadowOf(context_, next.functionShadow, next.function.get());
   }
-  if (ofGenerator) objects_.touched();
+  if (ofGenerator) objects_.noteChange();
   if (how == Flow::kYield && ofGenerator) {
     auto* generator = reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame));
     if (const auto made = virtuals_.find(generator)) {
@@ -404,7 +405,7 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   document_.guards.blockCount = blocks_.newest() + 1;
   recording::Recording& recording = result->recording;
   recording.globalStates = states_.takeAll();
-  recording.statesBehind = states_.takeBehind();
+  recording.statesAfterCalls = states_.takeAfterCalls();
   recording.document = std::move(document_);
   recording.consts = constants_.take();
   recording.breaks = breakLog_.takeBreaks();

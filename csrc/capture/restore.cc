@@ -5,6 +5,7 @@
 #include "capture/classes.h"
 #include "capture/exceptions.h"
 #include "capture/recorder.h"
+#include "capture/recorder_tables.h"
 #include "capture/sizes.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/frame.h"
@@ -70,8 +71,8 @@ Shadow Restorer::shadow(const Operand& operand) {
 // resolved there, so the side trace's first block resolves it.
 Shadow Restorer::source(const Operand& operand) {
   const guard::SourceNode& node = start_.parent.document.sources.nodes[operand.id];
-  if (node.block < rec_.blocks.root()) {
-    stayOne(object(operand), operand.id);
+  if (node.block < rec_.tables.blocks.root()) {
+    keepIdentity(object(operand), operand.id);
     return rec_.guards.adoptSource(operand.id, object(operand));
   }
   KINTSUGI_CHECK(node.kind == guard::SourceKind::kValue, "$", operand.id, " is not resolved at the exit");
@@ -80,8 +81,8 @@ Shadow Restorer::source(const Operand& operand) {
 
 Shadow Restorer::fromStep(ir::ValueId value, PyObject* object) {
   const Shadow shadow = rec_.guards.readSource(guard::SourceKind::kValue, ir::kNone, nullptr, value, object);
-  rec_.finalized.add(object);
-  rec_.finalizers.track(object, shadow);
+  rec_.tables.finalized.add(object);
+  rec_.tables.finalizers.track(object, shadow);
   return shadow;
 }
 
@@ -91,9 +92,9 @@ Shadow Restorer::value(const Operand& operand) {
   PyObject* real = object(operand);
   if (start_.parent.document.trace.values[operand.id].kind != ir::TypeKind::kObject) {
     if (torchapi::isTensor(real)) {
-      stayOne(real, inputSource(operand.id));
+      keepIdentity(real, inputSource(operand.id));
       rec_.ops().bind(real, operand.id, rec_.ops().level(operand.id));
-      rec_.restored.addTensor(operand.id, real);
+      rec_.tables.restored.addTensor(operand.id, real);
     }
     return Shadow::value(operand.id);
   }
@@ -102,7 +103,7 @@ Shadow Restorer::value(const Operand& operand) {
 
 // Two sources used to be different objects and are the same object now. What the recorder learns about the
 // object only holds while they are the same, so a guard says that.
-void Restorer::stayOne(PyObject* object, ir::SourceId source) {
+void Restorer::keepIdentity(PyObject* object, ir::SourceId source) {
   if (source == ir::kNone || isPlain(object)) return;
   const auto [known, fresh] = sourceOf_.try_emplace(object, source);
   if (!fresh && known->second != source) {
@@ -328,7 +329,7 @@ void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
 
 // Parts of the recipe: name, bases, cell, number of entries at first, then pairs of name and value.
 void Restorer::fillClass(Shadow made, const Recipe& recipe) {
-  rec_.virtuals.addClass(made);
+  rec_.tables.virtuals.addClass(made);
   const Recipe bases = start_.parent.document.trace.recipes[recipe.parts[1].id];
   // The class is registered before its entries are looked at, because entries may refer to the class.
   pyapi::Ref<> space = pyapi::steal(PyDict_New());
@@ -359,14 +360,14 @@ void Restorer::restoreClass(const Operand& operand) {
     return;
   }
   PyObject* cls = object(operand);
-  if (ownClass(rec_, reinterpret_cast<PyTypeObject*>(cls)) != nullptr) return;
+  if (virtualClassOf(rec_, reinterpret_cast<PyTypeObject*>(cls)) != nullptr) return;
   Shadow made = rec_.objects.newVirtual(VirtualKind::kClass, cls);
   Virtual& v = rec_.objects.virtualOf(made);
   v.value = operand.id;
   v.exposed = true;
   v.parts.push_back(Shadow::null());
   v.partObjects.resize(3);
-  rec_.virtuals.addClass(made);
+  rec_.tables.virtuals.addClass(made);
 }
 
 // Parts of the recipe: n, n arguments, cause, context, suppress, traceback, then pairs of name and value.
@@ -379,7 +380,7 @@ void Restorer::fillException(Shadow made, const Recipe& recipe) {
     const Operand& link = recipe.parts[i];
     const bool outside = link.kind == OperandKind::kRecipe &&
                          start_.parent.document.trace.recipes[link.id].kind == RecipeKind::kCall;
-    outside ? contextIsOutside(rec_, made) : (void)shadow(link);
+    outside ? setOutsideContext(rec_, made) : (void)shadow(link);
   }
   PyObject* dict = pyapi::partsOf(rec_.objects.virtualOf(made).object.get()).dict;
   for (size_t i = first + 4; i + 1 < recipe.parts.size(); i += 2) {  // a name may also be a field of C code
@@ -447,12 +448,12 @@ Recorder::Recorder(const RecorderOptions& options, const SideStart& start) : opt
     if (document_.trace.code[i].op == ir::Op::kGuardBlock) ++firstBlock;
   }
   cutDocument(document_, start.guard, firstBlock, guards_.constId(Py_None));
-  states_.adopt(start.parent.globalStates, start.parent.statesBehind);
+  states_.adopt(start.parent.globalStates, start.parent.statesAfterCalls);
   exceptions_.setHandledOutside(pyapi::handledException());
   sources_.adopt(start.parent.sourceHashes);
   ops_.adopt(document_.trace, start.parent.metaLevels);
   blocks_.beginAt(firstBlock);
-  steps_.stale();
+  steps_.invalidateReads();
   blocks_.setPending(true);
   beginWithGuard(start);
   restoreFrames(start);
@@ -481,7 +482,7 @@ void Recorder::beginWithGuard(const SideStart& start) {
       const auto expected = static_cast<size_t>(start.parent.document.trace.operandsOf(failed)[1].i);
       const ir::TensorDesc seen =
           varies ? torchapi::atLevel(*start.seenMeta, torchapi::MetaLevel::kRank)
-                 : torchapi::likened(*start.seenMeta, start.parent.document.trace.metas.at(expected));
+                 : torchapi::comparedLike(*start.seenMeta, start.parent.document.trace.metas.at(expected));
       ir::MetaId meta = ops_.internMeta(document_.trace, seen);
       ops_.setLevel(value.id, seen.isOpen() ? torchapi::MetaLevel::kRank : torchapi::MetaLevel::kFull);
       steps_.emit(Op::kGuardMeta, {value, Operand::integer(meta)}, {}, start.state);

@@ -11,6 +11,7 @@
 #include "capture/foreign.h"
 #include "capture/locals_watch.h"
 #include "capture/record_context.h"
+#include "capture/recorder_tables.h"
 #include "capture/sizes.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/callable_name.h"
@@ -72,8 +73,8 @@ void Steps::flushBlock() {
   if (!aliases_.empty()) applyAliases(rec_);
 }
 
-void Steps::stale() {
-  blocks_.markStale();
+void Steps::invalidateReads() {
+  blocks_.invalidateOlder();
   sizeReads_.forgetAll();
   frozen_.thaw();
   guard::Guard state{guard::GuardKind::kGlobalState, blocks_.newest(), ir::kNone, ir::kNone, ir::kNone, 0};
@@ -207,7 +208,7 @@ Shadow Steps::appendCall(CallContext& ctx, CallKind kind, const std::vector<Oper
   const ir::ValueId value = document_.trace.code[emitCall(ctx, kind, operands, snap)].firstResult;
   blocks_.next();
   blocks_.setPending(true);
-  if (kind == CallKind::kOpaque) stale();
+  if (kind == CallKind::kOpaque) invalidateReads();
   finalized_.add(result);
   const bool alone = Py_REFCNT(result) == 1;
   const Shadow shadow = rec_.guards.readSource(guard::SourceKind::kValue, ir::kNone, nullptr, value, result);
@@ -240,7 +241,7 @@ bool runsWhenDropped(PyObject* object) {
 bool checkWeaklyHeld(RecordContext& rec, CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     const Shadow shadow = ctx.shadows.any(i);
-    if (shadow.isSource() && rec.guards.comesFromStep(shadow)) rec.finalized.addPart(ctx.args.any(i));
+    if (shadow.isSource() && rec.guards.comesFromStep(shadow)) rec.tables.finalized.addPart(ctx.args.any(i));
     if (!shadow.isVirtual()) continue;
     const Virtual& v = rec.objects.virtualOf(ctx.shadows.any(i));
     if (v.kind != VirtualKind::kInstance || v.value == ir::kNone || !isWeaklyReferenced(ctx.args.any(i)))
@@ -310,7 +311,7 @@ Flow Steps::callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow
   // metaclass. It may have changed what the trace knows.
   const bool unforeseen = pauses_.calledBack() && kind != CallKind::kOpaque;
   result = appendCall(ctx, kind, operands, snap, ctx.pushes ? ctx.act.peek(ctx.resultDepth) : Py_None);
-  if (unforeseen) stale();
+  if (unforeseen) invalidateReads();
   if (unforeseen || kind == CallKind::kOpaque) forgetEscaped(ctx);
   return flow;
 }

@@ -10,6 +10,7 @@
 #include "capture/foreign.h"
 #include "capture/numbers.h"
 #include "capture/record_context.h"
+#include "capture/recorder_tables.h"
 #include "capture/sizes.h"
 #include "pyapi/callable_name.h"
 #include "pyapi/known_objects.h"
@@ -31,7 +32,7 @@ namespace {
 // If a replay gets another number of results, it has to leave the trace, so the frames must be rebuildable.
 // Operators that write to tensors may resize them.
 void checkDrained(RecordContext& rec, const torchapi::DrainResult& drained, ir::StateId snap) {
-  if (drained.mutated) rec.sizeReads.forgetAll();
+  if (drained.mutated) rec.tables.sizeReads.forgetAll();
   if (drained.exits && !rec.trace().states[snap].rebuildable) {
     rec.abort(diag::Code::KTG0103, {"as many tensors as a size says"});
   }
@@ -124,8 +125,8 @@ bool isTransformWrapper(PyObject* object) {
 // True if the call has to get real numbers. With symbolic ones a mode would see the operators that make
 // tensors of numbers.
 bool takesNumbers(const CallContext& ctx) {
-  return ctx.metaPure || ctx.pinNumbers || PyFunction_Check(ctx.callable) || torchapi::transformsActive() ||
-         torchapi::hasModes();
+  return ctx.onlyReadsMetadata || ctx.pinNumbers || PyFunction_Check(ctx.callable) ||
+         torchapi::transformsActive() || torchapi::hasModes();
 }
 
 }  // namespace
@@ -135,9 +136,9 @@ Flow TorchSteps::executeLogged(CallContext& ctx) {
   torchCalls_.begin();
   ops_.resume();
   const bool asItIs = torchapi::hasModes();
-  const bool other = ctx.instead != nullptr && !asItIs && !torchapi::transformsActive();
+  const bool other = ctx.dispatchedCall != nullptr && !asItIs && !torchapi::transformsActive();
   Flow flow = asItIs  ? rec_.execute(ctx.act, ctx.instr)
-              : other ? rec_.steps.replaceCall(ctx, pyapi::steal(ctx.instead(ctx.args[0])))
+              : other ? rec_.steps.replaceCall(ctx, pyapi::steal(ctx.dispatchedCall(ctx.args[0])))
                       : executeSymbolic(ctx);
   ops_.pause();
   torchCalls_.end();
@@ -170,7 +171,7 @@ Flow TorchSteps::torchStep(CallContext& ctx, Shadow& result) {
   Shadow callable = ctx.callableShadow;
   if (callable.isSource() && !rec_.guards.pin(callable, ctx.callable))
     return rec_.execute(ctx.act, ctx.instr);
-  torchCalls_.setConstantNumbers(ctx.metaPure);
+  torchCalls_.setConstantNumbers(ctx.onlyReadsMetadata);
   bool dynamic = false;
   for (size_t i = 0; i < ctx.total(); ++i) {
     const bool isWrapper = torchapi::isTensor(ctx.args.any(i)) && pinned[i].isVirtual();
@@ -182,7 +183,7 @@ Flow TorchSteps::torchStep(CallContext& ctx, Shadow& result) {
     if (isValue && !pinLikely(rec_, pinned[i], ctx.args.any(i))) return rec_.execute(ctx.act, ctx.instr);
     dynamic = dynamic || (isValue && ops_.level(pinned[i].valueId()) != torchapi::MetaLevel::kFull);
   }
-  if (dynamic && ctx.metaPure) {
+  if (dynamic && ctx.onlyReadsMetadata) {
     if (auto flow = readSizes(ctx, result)) return *flow;
   }
   for (size_t i = 0; dynamic && i < ctx.total(); ++i) {
@@ -190,7 +191,7 @@ Flow TorchSteps::torchStep(CallContext& ctx, Shadow& result) {
         !pinForBinding(ctx, pinned[i], ctx.args.any(i)))
       return rec_.execute(ctx.act, ctx.instr);
   }
-  ctx.veilSlices = dynamic && decidesOnSlices(ctx);
+  ctx.hideSliceBounds = dynamic && decidesOnSlices(ctx);
   ir::StateId snap = rec_.snapshots.stateBefore();
   // Takes the operands for the case that the call becomes a step, before the call may consume the arguments.
   CallContext fallback = ctx;
@@ -215,7 +216,8 @@ Flow TorchSteps::torchStep(CallContext& ctx, Shadow& result) {
       std::optional<Shadow> shadow;
       if (!hasHiddenInputs(ctx, drained))
         shadow = ctx.pushes ? adoptResult(object, drained) : Shadow::constant();
-      if (shadow && drained.count == 0 && !ctx.metaPure && !shadow->isValue() && !isTransformWrapper(object))
+      if (shadow && drained.count == 0 && !ctx.onlyReadsMetadata && !shadow->isValue() &&
+          !isTransformWrapper(object))
         shadow = std::nullopt;
       if (shadow && scalarsExplained(object, drained)) {
         result = *shadow;

@@ -4,13 +4,14 @@
 
 #include "capture/calls/model.h"
 #include "capture/record_context.h"
+#include "capture/recorder_tables.h"
 #include "pyapi/known_objects.h"
 #include "torchapi/transforms.h"
 
 namespace kintsugi::capture {
 
 bool Transforms::enter(RecordContext& rec, bool gradMode) {
-  ShadowFrame* current = rec.frames.current();
+  ShadowFrame* current = rec.tables.frames.current();
   if (current == nullptr || !isTransformCode(current->code)) return false;
   gradModes_.push_back(gradMode);
   for (ShadowFrame* frame = current; frame != nullptr && frame->caller != nullptr; frame = frame->caller) {
@@ -27,7 +28,7 @@ void Transforms::leave() {
 }
 
 bool Transforms::isInside(RecordContext& rec) {
-  for (const ShadowFrame* frame = rec.frames.current(); frame != nullptr; frame = frame->caller) {
+  for (const ShadowFrame* frame = rec.tables.frames.current(); frame != nullptr; frame = frame->caller) {
     if (frame->transform) return true;
   }
   return false;
@@ -37,8 +38,9 @@ bool Transforms::gradModeBelow(bool mode) const {
   return mode && std::find(gradModes_.begin(), gradModes_.end(), false) == gradModes_.end();
 }
 
-bool Transforms::keepsCount(RecordContext& rec) {
-  return rec.frames.current() != nullptr && isTransformCode(rec.frames.current()->code) && isInside(rec);
+bool Transforms::countsTransforms(RecordContext& rec) {
+  return rec.tables.frames.current() != nullptr && isTransformCode(rec.tables.frames.current()->code) &&
+         isInside(rec);
 }
 
 bool Transforms::has(PyObject* dict, PyObject* key) const {
