@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "capture/calls/numpy.h"
 #include "capture/plain_objects.h"
 #include "capture/special_methods.h"
 #include "pyapi/code.h"
@@ -27,6 +28,14 @@ struct Search {
   bool python = false;  // a finalizer in Python runs if the object is dropped
 };
 
+// Does it hold the memory of another object, which can't be resized or closed before it goes?
+bool holdsMemory(PyObject* object) {
+  if (PyMemoryView_Check(object)) return true;
+  if (!isArray(object)) return false;
+  const pyapi::Ref<> base = pyapi::steal(PyObject_GetAttrString(object, "base"));
+  return base && base.get() != Py_None;
+}
+
 int visit(PyObject* object, void* data);
 
 void look(PyObject* object, Search& search) {
@@ -40,7 +49,8 @@ void look(PyObject* object, Search& search) {
   search.python = search.python || (python && search.owned);
   search.weak =
       search.weak || PyWeakref_Check(object) || (search.owned && !python && isWeaklyReferenced(object));
-  if ((pyapi::hasFinalizer(type) && !runs && !python) || (search.owned && hasWeakCallback(object))) {
+  if ((pyapi::hasFinalizer(type) && !runs && !python) || (search.owned && hasWeakCallback(object)) ||
+      (search.owned && holdsMemory(object))) {
     search.found = true;
   } else if (search.depth < kDepth && pyapi::isTraversable(object) && PyObject_IS_GC(object)) {
     ++search.depth;

@@ -3,8 +3,9 @@
 //
 // The recorder keeps the result of a step until the end of the recording, because objects are distinguished
 // by address. An object with a finalizer in C, or that holds such an object, is freed where the program drops
-// it: between two instructions, as soon as only the recorder holds it. Its source is forgotten then. A replay
-// needs nothing for it: a value is dropped after the last instruction or snapshot that names it.
+// it: between two instructions, as soon as only the recorder holds it. So is one that holds another object's
+// memory, as a memoryview does. Its source is forgotten then. A replay needs nothing for it: a value is
+// dropped after the last instruction or snapshot that names it.
 //
 // Ownership: borrows what KeptObjects hold, and the tables that may hold such an object besides. Owned by the
 // Recorder. Thread: the recording's; GIL held. Invalidation: clear(), before KeptObjects are cleared.

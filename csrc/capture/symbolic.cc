@@ -20,6 +20,12 @@ namespace {
 
 bool isNumber(PyObject* object) { return PyLong_CheckExact(object) || PyFloat_CheckExact(object); }
 
+// A symbolic number has 64 bits.
+bool isLarge(PyObject* object) {
+  int overflow = 0;
+  return PyLong_CheckExact(object) && PyLong_AsLongLongAndOverflow(object, &overflow) == -1 && overflow != 0;
+}
+
 PyObject* partOf(PyObject* object, size_t i) {
   if (PySlice_Check(object)) {
     const pyapi::SliceParts slice = pyapi::partsOfSlice(object);
@@ -66,7 +72,7 @@ bool pinHiddenNumbers(CallContext& ctx, std::vector<Shadow>& shadows) {
 bool TorchSteps::pinForTorch(Shadow& shadow, PyObject* object) {
   shadow = promoted(rec_, shadow, object);
   if (shadow.isValue() && isNumber(object)) {
-    if (document_.trace.values[shadow.valueId()].kind == ir::TypeKind::kObject)
+    if (document_.trace.values[shadow.valueId()].kind == ir::TypeKind::kObject || isLarge(object))
       return rec_.guards.pinDeep(shadow, object);
     return true;
   }
@@ -82,7 +88,7 @@ bool TorchSteps::pinForTorch(Shadow& shadow, PyObject* object) {
 // Returns the object to pass instead of `object`; empty if `object` itself will do.
 pyapi::Ref<> TorchSteps::symbolic(Shadow shadow, PyObject* object) {
   if (object != nullptr) shadow = promoted(rec_, shadow, object);
-  if (shadow.isValue() && isNumber(object) && !torchCalls_.isPinned(shadow.valueId())) {
+  if (shadow.isValue() && isNumber(object) && !isLarge(object) && !torchCalls_.isPinned(shadow.valueId())) {
     torchapi::TraceNumber number{shadow.valueId(), document_.trace.values[shadow.valueId()].kind, 0, 0};
     if (number.kind == ir::TypeKind::kInt) {
       number.i = PyLong_AsLongLong(object);

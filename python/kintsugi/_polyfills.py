@@ -355,6 +355,13 @@ def list_of_length(iterable: Any, /) -> list[Any]:
     return list_(iterator)
 
 
+def list_of_hint(iterable: Any, /) -> list[Any]:
+    """The same of something with a `__length_hint__` in Python."""
+    iterator = iter(iterable)
+    operator.length_hint(iterable)
+    return list_(iterator)
+
+
 def first_items(iterable: Iterable[Any], limit: int, /) -> list[Any]:
     made = []
     for value in iterable:

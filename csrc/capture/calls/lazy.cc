@@ -67,6 +67,7 @@ bool hasOpenLength(RecordContext& rec, Shadow shadow, PyObject* object) {
 }
 
 PyObject* listFunction(PyObject* iterable) {
+  if (pythonMethod(iterable, "__length_hint__") != nullptr) return polyfill("list_of_hint");
   return polyfill(pythonMethod(iterable, "__len__") != nullptr ? "list_of_length" : "list_");
 }
 

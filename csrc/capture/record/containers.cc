@@ -158,11 +158,8 @@ Flow listExtend(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   PyObject* object = act.peek(static_cast<int>(in.arg) + 1);
   Shadow more = f.top();
   const bool open = torchapi::isTensor(act.peek(1)) || hasOpenLength(rec, more, act.peek(1));
-  const bool asked =
-      itemsRunPython(rec, more, act.peek(1)) && pythonMethod(act.peek(1), "__length_hint__") == nullptr;
-  if (asked || open || isUnknownIterable(more, act.peek(1))) {
-    PyObject* function = asked || open ? listFunction(act.peek(1)) : polyfill("list_");
-    if (!rec.callees.listItems(f, act, in, function, nullptr)) return Flow::kRaise;
+  if (open || itemsRunPython(rec, more, act.peek(1)) || isUnknownIterable(more, act.peek(1))) {
+    if (!rec.callees.listItems(f, act, in, listFunction(act.peek(1)), nullptr)) return Flow::kRaise;
     if (!rec.live()) return rec.execute(act, in);
     more = f.top();
   }

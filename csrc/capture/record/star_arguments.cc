@@ -15,8 +15,7 @@ bool expandGenerator(RecordContext& rec, ShadowFrame& f, Activation& act, const 
   Shadow shadow = f.top(at);
   const bool ours = shadow.isVirtual() && rec.objects.virtualOf(shadow).kind == VirtualKind::kGenerator;
   const bool open = torchapi::isTensor(act.peek(at)) || hasOpenLength(rec, shadow, act.peek(at));
-  const bool asked = !ours && itemsRunPython(rec, shadow, act.peek(at)) &&
-                     pythonMethod(act.peek(at), "__length_hint__") == nullptr;
+  const bool asked = !ours && itemsRunPython(rec, shadow, act.peek(at));
   if ((asked || open) && at == 1)
     return rec.callees.listItems(f, act, in, listFunction(act.peek(at)), nullptr);
   if (!ours) return true;
