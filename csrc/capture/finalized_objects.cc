@@ -71,6 +71,16 @@ Search searchFrom(PyObject* object) {
   return search;
 }
 
+// Has it neither attributes of its own nor items that the trace knows? Then no table but those of identity
+// knows it.
+bool isBare(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  const bool attributes = !pyapi::hasNoInstanceDict(type) || Py_TYPE(type) != &PyType_Type ||
+                          PyObject_HasAttrString(reinterpret_cast<PyObject*>(type), "__slots__") != 0;
+  return !attributes && !isPlain(object) && !torchapi::isTensor(object) && !PyType_Check(object) &&
+         !PyList_Check(object) && !PyDict_Check(object) && !PyTuple_Check(object) && !PyAnySet_Check(object);
+}
+
 }  // namespace
 
 bool FinalizedObjects::runsPython(PyObject* object) { return searchFrom(object).python; }
@@ -94,6 +104,24 @@ void FinalizedObjects::add(PyObject* object) {
   const Search search = searchFrom(object);
   if (search.found) addTo(objects_, object);
   if (search.weak) addTo(weak_, object);
+  if (!search.found && !search.weak && isBare(object)) bare_.push_back(object);
+}
+
+// Frees those that the program has dropped. Those to which weak references have been made since are looked at
+// as such.
+void FinalizedObjects::sortBare() {
+  std::vector<PyObject*> left;
+  for (PyObject* object : std::exchange(bare_, {})) {
+    if (!tables_.kept.contains(object)) continue;
+    if (isWeaklyReferenced(object)) {
+      addTo(hasWeakCallback(object) ? objects_ : weak_, object);
+    } else if (Py_REFCNT(object) == 1) {
+      free(object);
+    } else {
+      left.push_back(object);
+    }
+  }
+  bare_.insert(bare_.begin(), left.begin(), left.end());
 }
 
 void FinalizedObjects::addPart(PyObject* object) {
@@ -137,12 +165,16 @@ bool FinalizedObjects::freeOne(const std::vector<PyObject*>& objects) {
     PyObject* object = objects[i];
     if (Py_REFCNT(object) > 1 || !tables_.kept.contains(object)) continue;
     for (std::vector<PyObject*>* list : {&exceptions_, &objects_, &weak_}) std::erase(*list, object);
-    tables_.sources.forget(object);
-    const Paused paused(tables_.pauses);
-    tables_.kept.take(object).reset();
+    free(object);
     return true;
   }
   return false;
+}
+
+void FinalizedObjects::free(PyObject* object) {
+  tables_.sources.forget(object);
+  const Paused paused(tables_.pauses);
+  tables_.kept.take(object).reset();
 }
 
 }  // namespace kintsugi::capture

@@ -48,9 +48,11 @@ class FinalizedObjects {
   // Adds an object that was reached from such a result, or to which a step may have made a weak reference.
   void addPart(PyObject* object);
   void freeDropped();
-  // Frees dropped objects before a step, which is the first that may look at a weak reference. Checking
-  // weakly referenced objects between any two instructions would cost too much.
+  // Frees dropped objects before a step, which is the first that may look at a weak reference, at a count of
+  // references or at who uses some memory. Checking all of them between any two instructions would cost too
+  // much.
   void freeForStep() {
+    if (!bare_.empty()) sortBare();
     if (!weak_.empty()) freeDropped();
   }
   bool contains(PyObject* object) const {
@@ -59,6 +61,7 @@ class FinalizedObjects {
   bool empty() const { return objects_.empty(); }
   void clear() {
     weak_.clear();
+    bare_.clear();
     objects_.clear();
     exceptions_.clear();
   }
@@ -67,11 +70,14 @@ class FinalizedObjects {
   static void addTo(std::vector<PyObject*>& list, PyObject* object);
   bool freeOne(const std::vector<PyObject*>& objects);
   void forgetSwallowed();
+  void sortBare();
+  void free(PyObject* object);
 
   Tables tables_;
   std::vector<PyObject*> objects_;
   std::vector<PyObject*> exceptions_;  // exceptions and tracebacks
   std::vector<PyObject*> weak_;        // weak references and their targets
+  std::vector<PyObject*> bare_;        // other objects of C types, to which nothing but a step can write
 };
 
 }  // namespace kintsugi::capture
