@@ -58,7 +58,7 @@ void applyAliases(RecordContext& rec) {
     renameIn(aliases, v->attrs.get());
     renameIn(aliases, v->entries.get());
   }
-  rec.virtuals.touch();  // cached recipes still name the old sources
+  rec.virtuals.noteChange();  // cached recipes still name the old sources
 }
 
 }  // namespace kintsugi::capture

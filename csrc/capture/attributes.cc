@@ -116,8 +116,9 @@ AttributePlan planTensor(RecordContext& rec, Shadow shadow, PyObject* object, Py
   // `grad` and `_base` are state of the tensor. Each run has to ask for them, even if the tensor that is
   // found is one that the trace knows.
   plan.how = text(name) == "grad" || text(name) == "_base" ? AttributePlan::kStep : AttributePlan::kTorch;
-  if (pyapi::isKnown(d, pyapi::Known::kTensorData)) plan.instead = torchapi::dataOf;
-  for (std::string_view m : kTensorMetadata) plan.metaPure = plan.metaPure || m == text(name);
+  if (pyapi::isKnown(d, pyapi::Known::kTensorData)) plan.dispatchedCall = torchapi::dataOf;
+  for (std::string_view m : kTensorMetadata)
+    plan.onlyReadsMetadata = plan.onlyReadsMetadata || m == text(name);
   return plan;
 }
 
@@ -161,7 +162,7 @@ Shadow classTuple(RecordContext& rec, PyObject* tuple) {
   std::vector<Shadow> parts;
   bool ours = false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
-    parts.push_back(own(rec, Shadow::constant(), PyTuple_GET_ITEM(tuple, i)));
+    parts.push_back(virtualShadowOf(rec, Shadow::constant(), PyTuple_GET_ITEM(tuple, i)));
     ours = ours || parts.back().isVirtual();
   }
   if (!ours) return Shadow::constant();
@@ -213,7 +214,7 @@ std::optional<AttributePlan> planOfClass(RecordContext& rec, PyTypeObject* cls, 
   if (!field || PyDescr_TYPE(d) != &PyType_Type) return std::nullopt;
   if (n == "__mro__" || n == "__bases__")
     return known(classTuple(rec, n == "__mro__" ? pyapi::mroOf(cls) : pyapi::basesOf(cls)));
-  const bool ours = ownClass(rec, cls) != nullptr;
+  const bool ours = virtualClassOf(rec, cls) != nullptr;
   if (pyapi::nameField(object, n) != nullptr && !ours) {
     if (isRenamed(rec, object)) return std::nullopt;
     return known(shownName(rec, Shadow::constant(), object, n).value_or(Shadow::constant()));
@@ -246,9 +247,9 @@ AttributePlan planClass(RecordContext& rec, Shadow shadow, PyObject* object, PyO
   PyObject *metaValue = ofMeta.value, *value = entry.value;
   if (metaValue != nullptr && isDataDescriptor(metaValue)) {
     if (auto plan = planOfClass(rec, cls, text(name), metaValue)) return std::move(*plan);
-    return isProperty(metaValue)
-               ? planDescriptor(rec, own(rec, Shadow::constant(), object), object, name, metaValue)
-               : simple(AttributePlan::kStep);
+    return isProperty(metaValue) ? planDescriptor(rec, virtualShadowOf(rec, Shadow::constant(), object),
+                                                  object, name, metaValue)
+                                 : simple(AttributePlan::kStep);
   }
   if (entry.open) return known(entry.shadow);
   if (value == nullptr) {
@@ -272,7 +273,7 @@ AttributePlan planClass(RecordContext& rec, Shadow shadow, PyObject* object, PyO
   if (Py_TYPE(value) == &PyClassMethod_Type || pyapi::hasDescriptorGet(value)) {
     return known(Shadow{});  // a bound method; it is described once it has been made
   }
-  return known(ownAttribute(rec, cls, name, value).value_or(classValue(rec, value)));
+  return known(virtualClassAttribute(rec, cls, name, value).value_or(classValue(rec, value)));
 }
 
 // Looks the name up in the instance's dict. Returns the entry, or nothing after a guard that there is none.
@@ -360,7 +361,7 @@ std::optional<Shadow> noAnnotations(RecordContext& rec, Shadow shadow, PyObject*
   }
   Shadow result = rec.objects.newVirtual(VirtualKind::kDict, dict.get());
   rec.objects.setEntry(rec.objects.virtualOf(shadow), name, result);
-  rec.objects.touched();
+  rec.objects.noteChange();
   return result;
 }
 
@@ -644,14 +645,14 @@ AttributePlan planGeneric(RecordContext& rec, Shadow shadow, PyObject* object, P
     if (Py_TYPE(d) == &PyStaticMethod_Type) return known(Shadow::constant());
     if (Py_TYPE(d) == &PyClassMethod_Type) return known(Shadow{});
     if (!pyapi::hasDescriptorGet(d))
-      return known(ownAttribute(rec, type, name, d).value_or(classValue(rec, d)));
+      return known(virtualClassAttribute(rec, type, name, d).value_or(classValue(rec, d)));
     return planDescriptor(rec, shadow, object, name, d);
   }
   return simple(AttributePlan::kRaises);
 }
 
 Shadow classValue(RecordContext& rec, PyObject* value) {
-  if (Shadow made = own(rec, Shadow::constant(), value); made.isVirtual()) return made;
+  if (Shadow made = virtualShadowOf(rec, Shadow::constant(), value); made.isVirtual()) return made;
   if (isPlainDeep(value) || PyFunction_Check(value) || PyType_Check(value) || PyCFunction_Check(value) ||
       isMethodLike(value)) {
     return Shadow::constant();
@@ -696,7 +697,7 @@ Shadow boundMethod(RecordContext& rec, PyObject* method, PyObject* function, Sha
                    PyObject* self, Shadow selfShadow) {
   Shadow shadow = rec.objects.newVirtual(VirtualKind::kMethod, method);
   Virtual& v = rec.objects.virtualOf(shadow);
-  v.parts = {own(rec, functionShadow, function), own(rec, selfShadow, self)};
+  v.parts = {virtualShadowOf(rec, functionShadow, function), virtualShadowOf(rec, selfShadow, self)};
   v.partObjects.push_back(pyapi::newRef(function));
   v.partObjects.push_back(pyapi::newRef(self));
   return shadow;

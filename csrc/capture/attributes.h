@@ -22,9 +22,9 @@ struct AttributePlan {
   Shadow shadow;
   PyObject* function = nullptr;  // kMethod: the unbound callable (borrowed from the type)
   PendingFrame pending;
-  bool metaPure = false;                      // kTorch
-  bool frozen = false;                        // kKnown: what is read can't change, and neither can its parts
-  PyObject* (*instead)(PyObject*) = nullptr;  // kTorch: see CallContext
+  bool onlyReadsMetadata = false;  // kTorch
+  bool frozen = false;             // kKnown: what is read can't change, and neither can its parts
+  PyObject* (*dispatchedCall)(PyObject*) = nullptr;  // kTorch: see CallContext
   bool native =
       false;  // kKnown: Python code runs all the same, and what it reads has been described; do not watch it
 };

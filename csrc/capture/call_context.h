@@ -109,13 +109,13 @@ struct CallContext {
   size_t popped = 0;            // by the call instruction
   bool pushes = true;           // the instruction leaves one result on the stack
   int resultDepth = 1;          // its depth: 1 is the top
-  bool metaPure =
+  bool onlyReadsMetadata =
       false;  // a call that makes no operation and whose result follows from metadata and pinned arguments
   // Computes what the instruction would return for its first argument, through the dispatcher, which the
   // instruction itself bypasses. Returns a new reference. Null: the instruction is executed.
-  PyObject* (*instead)(PyObject*) = nullptr;
-  bool veilSlices = false;  // see sizes.h
-  bool pinNumbers = false;  // pins run-time numbers: the callable is not torch's (see symbolic.cc)
+  PyObject* (*dispatchedCall)(PyObject*) = nullptr;
+  bool hideSliceBounds = false;  // see sizes.h
+  bool pinNumbers = false;       // pins run-time numbers: the callable is not torch's (see symbolic.cc)
 };
 
 // The announcement of a frame that is about to be entered.

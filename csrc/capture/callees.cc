@@ -171,9 +171,9 @@ std::optional<Shadow> Callees::defaultOf(PyObject* function, Shadow shadow, int 
 }
 
 void Callees::expectFrame(PendingFrame pending) {
-  pending.functionShadow = own(rec_, pending.functionShadow, pending.function.get());
+  pending.functionShadow = virtualShadowOf(rec_, pending.functionShadow, pending.function.get());
   for (size_t i = 0; i < pending.args.size(); ++i)
-    pending.shadows[i] = own(rec_, pending.shadows[i], pending.args[i]);
+    pending.shadows[i] = virtualShadowOf(rec_, pending.shadows[i], pending.args[i]);
   expected_.expect(std::move(pending), frames_.current());
 }
 

@@ -49,7 +49,7 @@ bool mayOpen(PyTypeObject* type, PyObject* name) {
 namespace {
 
 bool mayOpen(RecordContext& rec, PyTypeObject* type, PyObject* name) {
-  return ownClass(rec, type) == nullptr && capture::mayOpen(type, name);
+  return virtualClassOf(rec, type) == nullptr && capture::mayOpen(type, name);
 }
 
 bool isOpen(RecordContext& rec, PyTypeObject* type, PyObject* name) {

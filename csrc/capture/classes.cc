@@ -7,7 +7,7 @@
 
 namespace kintsugi::capture {
 
-Virtual* ownClass(RecordContext& rec, PyTypeObject* type) {
+Virtual* virtualClassOf(RecordContext& rec, PyTypeObject* type) {
   if (rec.virtuals.classes().empty()) return nullptr;
   Virtual* made = rec.virtuals.findObject(reinterpret_cast<PyObject*>(type));
   if (made == nullptr) return nullptr;
@@ -15,19 +15,20 @@ Virtual* ownClass(RecordContext& rec, PyTypeObject* type) {
   return v.kind == VirtualKind::kClass ? &v : nullptr;
 }
 
-Shadow own(RecordContext& rec, Shadow shadow, PyObject* object) {
+Shadow virtualShadowOf(RecordContext& rec, Shadow shadow, PyObject* object) {
   if (!shadow.isConst() || object == nullptr) return shadow;
   if (rec.virtuals.classes().empty() && !PyFunction_Check(object)) return shadow;
   const auto found = rec.virtuals.find(object);
   return found ? Shadow::virt(*found) : shadow;
 }
 
-std::optional<Shadow> ownAttribute(RecordContext& rec, PyTypeObject* type, PyObject* name, PyObject* value) {
+std::optional<Shadow> virtualClassAttribute(RecordContext& rec, PyTypeObject* type, PyObject* name,
+                                            PyObject* value) {
   if (rec.virtuals.classes().empty()) return std::nullopt;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pyapi::mroOf(type)); ++i) {
     auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(pyapi::mroOf(type), i));
     if (PyDict_Contains(pyapi::dictOf(cls), name) != 1) continue;
-    Virtual* v = ownClass(rec, cls);
+    Virtual* v = virtualClassOf(rec, cls);
     // type.__new__ wraps some functions (`__new__`, `__init_subclass__`). Then the class's entry is not the
     // namespace's.
     if (v == nullptr || v->exposed) return std::nullopt;
@@ -46,8 +47,9 @@ bool pinClasses(RecordContext& rec, Shadow& shadow, PyObject* object) {
     if (parts) return rec.live();
   }
   // A class that the trace makes is this very class in every run.
-  const bool ours = PyType_Check(object) && ownClass(rec, reinterpret_cast<PyTypeObject*>(object)) != nullptr;
-  return ours ? guardOwnClass(rec, reinterpret_cast<PyTypeObject*>(object)) && rec.live()
+  const bool ours =
+      PyType_Check(object) && virtualClassOf(rec, reinterpret_cast<PyTypeObject*>(object)) != nullptr;
+  return ours ? guardBasesOfVirtual(rec, reinterpret_cast<PyTypeObject*>(object)) && rec.live()
               : rec.guards.pinDeep(shadow, object);
 }
 
@@ -88,8 +90,8 @@ void noteVersion(RecordContext& rec, Virtual& cls) {
   rec.objects.setAttrShadow(cls, versionName(), Shadow::value(versionNow(rec, cls)));
 }
 
-bool guardOwnClass(RecordContext& rec, PyTypeObject* type) {
-  Virtual* v = ownClass(rec, type);
+bool guardBasesOfVirtual(RecordContext& rec, PyTypeObject* type) {
+  Virtual* v = virtualClassOf(rec, type);
   if (v == nullptr) return false;
   if (v->exposed && !pinUnchanged(rec, *v, pyapi::typeName(type))) return true;
   for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(pyapi::mroOf(type)); ++i) {
@@ -99,7 +101,7 @@ bool guardOwnClass(RecordContext& rec, PyTypeObject* type) {
   return true;
 }
 
-void refuseOwn(RecordContext& rec, PyObject* object) {
+void refuseVirtualConstant(RecordContext& rec, PyObject* object) {
   if (!PyType_Check(object) && !PyFunction_Check(object)) return;
   const Virtual* made = rec.virtuals.findObject(object);
   if (made == nullptr) return;
@@ -125,7 +127,7 @@ PyObject* newestClassBody(RecordContext& rec) {
 std::optional<bool> storeInClass(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name,
                                  Shadow value, PyObject* real) {
   if (!PyType_Check(object)) return std::nullopt;
-  Virtual* v = ownClass(rec, reinterpret_cast<PyTypeObject*>(object));
+  Virtual* v = virtualClassOf(rec, reinterpret_cast<PyTypeObject*>(object));
   if (v == nullptr) return std::nullopt;
   const std::string_view text = PyUnicode_AsUTF8(name);
   // Special names have a meaning for C code. A class that is made with such an entry from the start would
@@ -135,12 +137,12 @@ std::optional<bool> storeInClass(RecordContext& rec, Shadow shadow, PyObject* ob
     refuseClass(rec, PyUnicode_AsUTF8(name));
     return false;
   }
-  shadow = own(rec, Shadow::constant(), object);
+  shadow = virtualShadowOf(rec, Shadow::constant(), object);
   if (v->value != ir::kNone) {
     if (!rec.heap.emitEffect(ir::Op::kSetAttr, {{shadow, object}, {value, real}}, name)) return false;
     noteVersion(rec, *v);
   }
-  rec.objects.touched();
+  rec.objects.noteChange();
   return PyDict_SetItem(space, name, real) == 0 && rec.objects.setEntry(*v, name, value);
 }
 

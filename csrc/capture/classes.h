@@ -8,9 +8,9 @@
 //  index        the number of entries that the class was made with
 //
 // A constant shadow may stand for such a class or a function in it. Objects of the trace are found by
-// identity: `own` gives the virtual shadow, and `refuseOwn` keeps such an object from becoming a constant of
-// the trace. If the class can't be captured as a virtual object, the recording ends, and the class statement
-// is one step the next time.
+// identity: `virtualShadowOf` gives the virtual shadow, and `refuseVirtualConstant` keeps such an object from
+// becoming a constant of the trace. If the class can't be captured as a virtual object, the recording ends,
+// and the class statement is one step the next time.
 //
 // Lives in the recorder's tables; the recording thread, GIL held.
 #pragma once
@@ -22,22 +22,23 @@
 namespace kintsugi::capture {
 
 // The virtual shadow of a constant that turns out to be an object of this trace; else the shadow itself.
-Shadow own(RecordContext& rec, Shadow shadow, PyObject* object);
+Shadow virtualShadowOf(RecordContext& rec, Shadow shadow, PyObject* object);
 // For a value that was looked up as `name` in a class or its bases: the shadow in the namespace of the class
 // that has it, if the trace has made that class.
-std::optional<Shadow> ownAttribute(RecordContext& rec, PyTypeObject* type, PyObject* name, PyObject* value);
+std::optional<Shadow> virtualClassAttribute(RecordContext& rec, PyTypeObject* type, PyObject* name,
+                                            PyObject* value);
 // The virtual object of a class of the trace; null if it is another class.
-Virtual* ownClass(RecordContext& rec, PyTypeObject* type);
+Virtual* virtualClassOf(RecordContext& rec, PyTypeObject* type);
 // Makes the trace depend on which class this is (or classes: a tuple). False: the recording has ended.
 bool pinClasses(RecordContext& rec, Shadow& shadow, PyObject* object);
 // For a class of the trace, guards its older bases instead of its version. False: it is no class of the
 // trace.
-bool guardOwnClass(RecordContext& rec, PyTypeObject* type);
+bool guardBasesOfVirtual(RecordContext& rec, PyTypeObject* type);
 // Notes the version of a class that has just been built or changed. A change by an opaque step then shows.
 void noteVersion(RecordContext& rec, Virtual& cls);
 // Ends the recording if a class of the trace, or a function while there are such classes, is to be a
 // constant.
-void refuseOwn(RecordContext& rec, PyObject* object);
+void refuseVirtualConstant(RecordContext& rec, PyObject* object);
 // Ends the recording. The newest class statement is a step the next time.
 void refuseClass(RecordContext& rec, const char* what);
 // The code of the newest class statement of the trace, or null.

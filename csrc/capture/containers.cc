@@ -82,7 +82,7 @@ void endIterator(RecordContext& rec, Virtual& v) {
   v.parts[0] = list ? rec.objects.newVirtual(VirtualKind::kList, nothing.get()) : Shadow::constant();
   v.partObjects[0] = std::move(nothing);
   v.index = 0;
-  rec.objects.touched(v);
+  rec.objects.noteChange(v);
 }
 
 // The real state of a sequence iterator; null for iterators of other objects. The iterator of a tensor runs
@@ -128,7 +128,7 @@ void syncIterators(RecordContext& rec) {
     const int64_t at = placeOf(v, *real);
     if (at != v.index) {
       v.index = at;
-      rec.objects.touched(v);
+      rec.objects.noteChange(v);
     }
   }
 }
@@ -138,7 +138,7 @@ std::optional<Shadow> Objects::advance(Shadow iterator, PyObject* item) {
   if (!iterator.isVirtual()) return std::nullopt;
   Virtual& v = virtualOf(iterator);
   const bool runsFrames = v.kind == VirtualKind::kGenerator || v.kind == VirtualKind::kMap;
-  runsFrames ? touched() : touched(v);
+  runsFrames ? noteChange() : noteChange(v);
   switch (v.kind) {
     case VirtualKind::kIterator: {
       PyObject* container = v.partObjects[0].get();
@@ -266,7 +266,7 @@ bool Heap::deleteItem(Shadow shadow, PyObject* dict, PyObject* key) {
     if (isOutside(rec_, v) && !emitEffect(Op::kDelItem, {{shadow, dict}, {Shadow::constant(), key}}))
       return false;
     if (PyDict_DelItem(rec_.objects.virtualOf(shadow).entries.get(), key) < 0) PyErr_Clear();
-    rec_.objects.touched();
+    rec_.objects.noteChange();
     return rec_.live();
   }
   rec_.objects.dictEntry(shadow, dict, key, value);

@@ -221,7 +221,7 @@ void noteCaught(RecordContext& rec, Shadow shadow, PyObject* exception) {
     const bool outside = pyapi::partsOf(exception).context == nullptr &&
                          rec.exceptions.handledOutside() == nullptr && handlingFrame(rec) == nullptr;
     if (outside) rec.objects.virtualOf(shadow).index = kContextOutside;
-    rec.objects.touched();
+    rec.objects.noteChange();
     return;
   }
   for (Raised& raised : rec.exceptions.raised()) {
@@ -232,7 +232,7 @@ void noteCaught(RecordContext& rec, Shadow shadow, PyObject* exception) {
   rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(exception)});
 }
 
-void contextIsOutside(RecordContext& rec, Shadow exception) {
+void setOutsideContext(RecordContext& rec, Shadow exception) {
   rec.objects.virtualOf(exception).index = kContextOutside;
 }
 

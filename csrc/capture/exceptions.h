@@ -29,7 +29,7 @@ void releasePassedFrames(RecordContext& rec, ShadowFrame& frame);  // the handle
 bool escapeHandled(RecordContext& rec);
 
 // For a side trace: the exception's context is what the caller handles.
-void contextIsOutside(RecordContext& rec, Shadow exception);
+void setOutsideContext(RecordContext& rec, Shadow exception);
 bool exceptionParts(RecordContext& rec, Virtual& v, ir::Recipe& recipe);
 bool tracebackParts(RecordContext& rec, Virtual& v, ir::Recipe& recipe);
 // The `__cause__`, `__context__` and `__traceback__`, as far as the trace knows them.

@@ -104,10 +104,10 @@ void FinalizedObjects::addTo(std::vector<PyObject*>& list, PyObject* object) {
 // Forgets exceptions that no handler of the program's has caught, because C code has swallowed them, as
 // close() does with GeneratorExit. They would keep the frames alive that they have passed.
 void FinalizedObjects::forgetSwallowed() {
-  std::erase_if(around_.exceptions.raised(), [&](const Raised& raised) {
+  std::erase_if(tables_.exceptions.raised(), [&](const Raised& raised) {
     PyObject* object = raised.exception.get();
-    const auto ours = 1 + static_cast<Py_ssize_t>(around_.kept.contains(object)) +
-                      static_cast<Py_ssize_t>(around_.virtuals.contains(object));
+    const auto ours = 1 + static_cast<Py_ssize_t>(tables_.kept.contains(object)) +
+                      static_cast<Py_ssize_t>(tables_.virtuals.contains(object));
     return !raised.caught && Py_REFCNT(object) == ours;
   });
 }
@@ -117,19 +117,19 @@ void FinalizedObjects::freeDropped() {
       kept;  // the instruction may have raised: what follows asks objects, and lets them go
   forgetSwallowed();
   do {
-    around_.dead.sweepInstances();  // bound methods of such objects, and what else holds them
-  } while (around_.breaks.isLive() && (freeOne(exceptions_) || freeOne(objects_) || freeOne(weak_)));
+    tables_.dead.sweepInstances();  // bound methods of such objects, and what else holds them
+  } while (tables_.breaks.isLive() && (freeOne(exceptions_) || freeOne(objects_) || freeOne(weak_)));
 }
 
 // Frees the first object that only the recorder holds. Returns false if there is none.
 bool FinalizedObjects::freeOne(const std::vector<PyObject*>& objects) {
   for (size_t i = 0; i < objects.size(); ++i) {
     PyObject* object = objects[i];
-    if (Py_REFCNT(object) > 1 || !around_.kept.contains(object)) continue;
+    if (Py_REFCNT(object) > 1 || !tables_.kept.contains(object)) continue;
     for (std::vector<PyObject*>* list : {&exceptions_, &objects_, &weak_}) std::erase(*list, object);
-    around_.sources.forget(object);
-    const Paused paused(around_.pauses);
-    around_.kept.take(object).reset();
+    tables_.sources.forget(object);
+    const Paused paused(tables_.pauses);
+    tables_.kept.take(object).reset();
     return true;
   }
   return false;

@@ -26,7 +26,7 @@ namespace kintsugi::capture {
 class FinalizedObjects {
  public:
   // The tables that know such objects, and that drop them.
-  struct Around {
+  struct Tables {
     KeptObjects& kept;
     KnownSources& sources;
     const VirtualTable& virtuals;
@@ -35,7 +35,7 @@ class FinalizedObjects {
     Pauses& pauses;
     const BreakLog& breaks;
   };
-  explicit FinalizedObjects(const Around& around) : around_(around) {}
+  explicit FinalizedObjects(const Tables& around) : tables_(around) {}
 
   // True if code of the program runs when the last reference to the object goes. It has one reference now.
   static bool runsPython(PyObject* object);
@@ -67,7 +67,7 @@ class FinalizedObjects {
   bool freeOne(const std::vector<PyObject*>& objects);
   void forgetSwallowed();
 
-  Around around_;
+  Tables tables_;
   std::vector<PyObject*> objects_;
   std::vector<PyObject*> exceptions_;  // exceptions and tracebacks
   std::vector<PyObject*> weak_;        // weak references and their targets

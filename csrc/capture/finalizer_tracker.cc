@@ -77,16 +77,16 @@ bool FinalizerTracker::hasEnded(const Tracked& tracked) const {
 // Drops generators that the program has dropped and that run no code when they are closed, so that their
 // frames no longer hold tracked objects.
 void FinalizerTracker::closeDroppedGenerators() {
-  for (size_t i = around_.virtuals.size(); i-- > 0;) {
-    Virtual& v = around_.virtuals.at(static_cast<uint32_t>(i));
+  for (size_t i = tables_.virtuals.size(); i-- > 0;) {
+    Virtual& v = tables_.virtuals.at(static_cast<uint32_t>(i));
     if (!isSuspended(v) || Py_REFCNT(v.object.get()) > 1 ||
         !pyapi::closesQuietly(pyapi::asGenerator(v.object.get())))
       continue;
     const bool holdsOne =
         std::ranges::any_of(tracked_, [&v](const Tracked& t) { return generatorHolds(v, t.object); });
     if (!holdsOne) continue;
-    const Paused paused(around_.pauses);
-    around_.virtuals.forgetIdentity(v);
+    const Paused paused(tables_.pauses);
+    tables_.virtuals.forgetIdentity(v);
     v.kind = VirtualKind::kOpaque;  // no shadow names it any more
     v.frame.reset();
     v.object.reset();
@@ -96,10 +96,10 @@ void FinalizerTracker::closeDroppedGenerators() {
 // True if a frame of the program's holds the object, or a suspended generator that holds no other tracked
 // one.
 bool FinalizerTracker::isHeld(PyObject* object) const {
-  for (const auto& frame : around_.frames.all()) {
+  for (const auto& frame : tables_.frames.all()) {
     if (frameHolds(*frame, object)) return true;
   }
-  return std::ranges::any_of(around_.virtuals.all(), [&](const auto& v) {
+  return std::ranges::any_of(tables_.virtuals.all(), [&](const auto& v) {
     if (!isSuspended(*v) || !generatorHolds(*v, object)) return false;
     return std::ranges::none_of(tracked_, [&](const Tracked& other) {
       return other.object != object && generatorHolds(*v, other.object);
@@ -108,39 +108,39 @@ bool FinalizerTracker::isHeld(PyObject* object) const {
 }
 
 Py_ssize_t FinalizerTracker::ownReferences(PyObject* object) const {
-  return static_cast<Py_ssize_t>(around_.kept.contains(object)) +
-         static_cast<Py_ssize_t>(around_.overlays.contains(object));
+  return static_cast<Py_ssize_t>(tables_.kept.contains(object)) +
+         static_cast<Py_ssize_t>(tables_.overlays.contains(object));
 }
 
 // Moves the recorder's own references out. Dropping the last of them may destroy the object.
 std::vector<pyapi::Ref<>> FinalizerTracker::takeReferences(PyObject* object) {
   std::vector<pyapi::Ref<>> taken;
-  if (pyapi::Ref<> kept = around_.kept.take(object)) taken.push_back(std::move(kept));
-  if (pyapi::Ref<> written = around_.overlays.take(object)) taken.push_back(std::move(written));
+  if (pyapi::Ref<> kept = tables_.kept.take(object)) taken.push_back(std::move(kept));
+  if (pyapi::Ref<> written = tables_.overlays.take(object)) taken.push_back(std::move(written));
   return taken;
 }
 
 bool FinalizerTracker::startsAt(ir::SourceId source, ir::ValueId value) const {
-  while (around_.sources.node(source).parent != ir::kNone) source = around_.sources.node(source).parent;
-  const guard::SourceNode& root = around_.sources.node(source);
+  while (tables_.sources.node(source).parent != ir::kNone) source = tables_.sources.node(source).parent;
+  const guard::SourceNode& root = tables_.sources.node(source);
   return root.kind == SourceKind::kValue && root.index == static_cast<int64_t>(value);
 }
 
 // Drops the objects that were read from `gone` and that only the recorder holds now.
 void FinalizerTracker::dropParts(const Tracked& gone) {
-  for (ir::SourceId id = 0; id < around_.sources.size(); ++id) {
-    PyObject* part = around_.sources.objectOf(id);
+  for (ir::SourceId id = 0; id < tables_.sources.size(); ++id) {
+    PyObject* part = tables_.sources.objectOf(id);
     if (part == nullptr || isPlain(part) || torchapi::isTensor(part)) continue;
     if (!startsAt(id, gone.value) || Py_REFCNT(part) != ownReferences(part)) continue;
-    around_.sources.forget(part);
+    tables_.sources.forget(part);
     takeReferences(part);
   }
 }
 
 void FinalizerTracker::track(PyObject* object, Shadow shadow) {
-  if (!around_.breaks.isLive() || !shadow.isSource() || isTracked(object) || !hasTrackedFinalizer(object))
+  if (!tables_.breaks.isLive() || !shadow.isSource() || isTracked(object) || !hasTrackedFinalizer(object))
     return;
-  const guard::SourceNode& node = around_.sources.node(shadow.sourceId());
+  const guard::SourceNode& node = tables_.sources.node(shadow.sourceId());
   if (node.kind != SourceKind::kValue) return;
   Tracked made{object, pyapi::steal(PyWeakref_NewRef(object, nullptr)), static_cast<ir::ValueId>(node.index)};
   PyErr_Clear();
@@ -162,11 +162,11 @@ std::optional<FinalizerTracker::Tracked> FinalizerTracker::takeEnded(bool newest
 
 void FinalizerTracker::runPending() {
   const bool newestFirst = std::exchange(newestFirst_, false);
-  while (around_.breaks.isLive() && !tracked_.empty()) {
-    const auto pinned = [this](const Tracked& t) { return around_.constants.contains(t.object); };
+  while (tables_.breaks.isLive() && !tracked_.empty()) {
+    const auto pinned = [this](const Tracked& t) { return tables_.constants.contains(t.object); };
     if (const auto found = std::ranges::find_if(tracked_, pinned); found != tracked_.end())
       return host_.endFor(pyapi::typeNameOf(found->object));
-    around_.dead.sweepInstances();
+    tables_.dead.sweepInstances();
     closeDroppedGenerators();
     std::optional<Tracked> gone = takeEnded(newestFirst);
     if (!gone) break;
@@ -174,12 +174,12 @@ void FinalizerTracker::runPending() {
   }
   const auto held = [this](const Tracked& t) { return isHeld(t.object); };
   // What only containers or other objects hold may be dropped without notice, so the recording ends.
-  if (around_.breaks.isLive() && !std::ranges::all_of(tracked_, held)) host_.endFor(firstName());
+  if (tables_.breaks.isLive() && !std::ranges::all_of(tracked_, held)) host_.endFor(firstName());
 }
 
-bool FinalizerTracker::putEndedFirst() {
+bool FinalizerTracker::moveEndedToFront() {
   if (!tracked_.empty()) {
-    around_.dead.sweepInstances();
+    tables_.dead.sweepInstances();
     closeDroppedGenerators();
   }
   const auto ended = [this](const Tracked& t) { return hasEnded(t); };
@@ -198,19 +198,19 @@ void FinalizerTracker::runFinalizer(Tracked tracked) {
   tracked_.erase(tracked_.begin());
   host_.expectWrites();
   std::vector<pyapi::Ref<>> last = takeReferences(object);
-  around_.sources.forget(object);
+  tables_.sources.forget(object);
   bool revived = false;
   {
-    const Paused paused(around_.pauses);
+    const Paused paused(tables_.pauses);
     PyObject_CallFinalizer(object);
     revived = Py_REFCNT(object) > static_cast<Py_ssize_t>(last.size());
     last.clear();
-    around_.overlays.clear();  // an overlay of the object's dict may hold the object
+    tables_.overlays.clear();  // an overlay of the object's dict may hold the object
     dropParts(tracked);
   }
   reclaim();
   if (revived) host_.endFor(name);
-  if (around_.breaks.isLive()) host_.finishFinalizer(tracked.value, *snap);
+  if (tables_.breaks.isLive()) host_.finishFinalizer(tracked.value, *snap);
 }
 
 // A function returns. Clears its variables in their order, as CPython does before it drops anything else.
@@ -226,11 +226,11 @@ void FinalizerTracker::clearLocals(ShadowFrame& frame, Activation& act) {
   for (size_t i = 0; i < frame.locals.size(); ++i) {
     if (runsCode(i)) return host_.endFor("generator");
   }
-  for (size_t i = 0; around_.breaks.isLive() && !tracked_.empty() && i < frame.locals.size(); ++i) {
+  for (size_t i = 0; tables_.breaks.isLive() && !tracked_.empty() && i < frame.locals.size(); ++i) {
     pyapi::Ref<> gone = pyapi::steal(pyapi::exchangeLocal(act.frame, static_cast<int>(i), nullptr));
     if (!gone) continue;
     frame.locals[i] = Shadow::null();
-    around_.instruction.forgetState();
+    tables_.instruction.forgetState();
     gone.reset();
     runPending();
   }
@@ -239,8 +239,8 @@ void FinalizerTracker::clearLocals(ShadowFrame& frame, Activation& act) {
 // CPython moves the arguments of a Python call from the caller's stack to the callee's variables. Does the
 // same for tracked objects.
 void FinalizerTracker::transferToCallee(ShadowFrame& caller, PyCodeObject* callee) {
-  const Instr* instr = around_.instruction.instr();
-  if (instr == nullptr || caller.act == nullptr || !around_.instruction.isExecuted()) return;
+  const Instr* instr = tables_.instruction.instr();
+  if (instr == nullptr || caller.act == nullptr || !tables_.instruction.isExecuted()) return;
   const bool keywords = instr->op == op::CALL_KW;
   if (instr->op != op::CALL && !keywords) return;
   Activation& act = *caller.act;
@@ -259,7 +259,7 @@ void FinalizerTracker::transferToCallee(ShadowFrame& caller, PyCodeObject* calle
 
 bool FinalizerTracker::release() {
   for (const Tracked& t : tracked_) {
-    if (hasEnded(t) || (isHeld(t.object) && !around_.constants.contains(t.object))) continue;
+    if (hasEnded(t) || (isHeld(t.object) && !tables_.constants.contains(t.object))) continue;
     host_.endAndRelease(pyapi::typeNameOf(t.object));
     return false;
   }
@@ -272,10 +272,10 @@ bool FinalizerTracker::release() {
 void FinalizerTracker::reclaim() {
   for (const Tracked& t : tracked_) {
     if (PyObject* object = PyWeakref_GET_OBJECT(t.weak.get()); object != Py_None) {
-      if (ownReferences(object) == 0) around_.kept.add(object);
+      if (ownReferences(object) == 0) tables_.kept.add(object);
       continue;
     }
-    around_.sources.forget(t.object);
+    tables_.sources.forget(t.object);
     host_.endFor("object that a step has let go of");
   }
   std::erase_if(tracked_, [](const Tracked& t) { return PyWeakref_GET_OBJECT(t.weak.get()) == Py_None; });
@@ -283,10 +283,10 @@ void FinalizerTracker::reclaim() {
 
 void FinalizerTracker::forgetAll() {
   for (const Tracked& t : std::exchange(tracked_, {})) {
-    around_.constants.release(t.object);
-    around_.sources.forget(t.object);
+    tables_.constants.release(t.object);
+    tables_.sources.forget(t.object);
     takeReferences(t.object);
-    around_.overlays.clear();  // overlays of its dict may hold the same objects
+    tables_.overlays.clear();  // overlays of its dict may hold the same objects
   }
 }
 

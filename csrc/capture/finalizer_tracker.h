@@ -54,7 +54,7 @@ class FinalizerTracker {
     virtual void finishFinalizer(ir::ValueId value, ir::StateId snap) = 0;
   };
   // The tables that hold tracked objects, or that know who holds them.
-  struct Around {
+  struct Tables {
     const BreakLog& breaks;
     ConstantPool& constants;
     KnownSources& sources;
@@ -66,7 +66,7 @@ class FinalizerTracker {
     DeadObjects& dead;
     Pauses& pauses;
   };
-  FinalizerTracker(const Around& around, Host& host) : around_(around), host_(host) {}
+  FinalizerTracker(const Tables& around, Host& host) : tables_(around), host_(host) {}
 
   bool empty() const { return tracked_.empty(); }
   size_t size() const { return tracked_.size(); }
@@ -78,7 +78,7 @@ class FinalizerTracker {
   void runPending();  // before an instruction: runs the finalizers of objects that have ended
   // Called in the middle of an instruction that drops two references. Objects that have ended by now are
   // moved to the front, so that their finalizers run first. True if there are any.
-  bool putEndedFirst();
+  bool moveEndedToFront();
   void clearLocals(ShadowFrame& frame, Activation& act);  // before the frame returns
   void transferToCallee(ShadowFrame& caller, PyCodeObject* callee);
   // Called around an opaque step, which may drop tracked objects: gives up the recorder's own references.
@@ -107,7 +107,7 @@ class FinalizerTracker {
   Py_ssize_t ownReferences(PyObject* object) const;
   std::vector<pyapi::Ref<>> takeReferences(PyObject* object);
 
-  Around around_;
+  Tables tables_;
   Host& host_;
   std::vector<Tracked> tracked_;  // in the order in which they were made
   bool newestFirst_ = false;

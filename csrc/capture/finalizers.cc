@@ -30,7 +30,7 @@ void Lifetimes::finishFinalizer(ir::ValueId value, ir::StateId snap) {
   const ir::Type result[] = {{ir::TypeKind::kObject, ir::kNone}};
   document_.trace.append(ir::Op::kCall, operands, result, snap);
   blocks_.next();
-  rec_.steps.stale();
+  rec_.steps.invalidateReads();
   CallContext nothing(rec_, *frames_.current(), *frames_.current()->act, *instruction_.instr());
   rec_.steps.forgetEscaped(nothing);
   if (classVersions_.areExpected()) classVersions_.renew();
@@ -40,9 +40,9 @@ void Lifetimes::finishFinalizer(ir::ValueId value, ir::StateId snap) {
 
 // Two tracked objects are about to be dropped in turn. Everything that goes with the first one has to end
 // before the second one does.
-void Lifetimes::endFirst() {
+void Lifetimes::runDroppedFinalizers() {
   if (!rec_.live()) return;
-  const bool any = finalizers_.putEndedFirst();
+  const bool any = finalizers_.moveEndedToFront();
   // The tracker does not know the order of closed generators and freed objects relative to its own.
   if (any && !(watched_.empty() && finalized_.empty())) return endAndRelease(finalizers_.firstName());
   if (!watched_.empty()) closeDropped();

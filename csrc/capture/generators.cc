@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "capture/nested.h"
+#include "capture/nested_frames.h"
 #include "capture/record_context.h"
 #include "pyapi/code.h"
 #include "pyapi/errors.h"
@@ -55,7 +55,7 @@ bool Callees::resumeGenerator(Activation& act, Virtual& generator) {
   if (announced) expected_.cancel();
   act.observerData = frame.get();
   frames_.enter(std::move(frame));
-  rec_.objects.touched();  // recipes that were made while it was suspended are stale
+  rec_.objects.noteChange();  // recipes that were made while it was suspended are stale
   return true;
 }
 
@@ -124,7 +124,7 @@ void Lifetimes::closeOne(Virtual& generator) {
   pending.generator = &generator;
   pending.rebuildable = false;
   rec_.callees.expectFrame(std::move(pending));
-  const Nested nested(rec_);
+  const NestedFrames nested(rec_);
   // releaseObjects() may drop the other references.
   const pyapi::Ref<> object = pyapi::newRef(generator.object.get());
   pyapi::Ref<> done;
@@ -153,7 +153,7 @@ bool Callees::listItems(ShadowFrame& frame, Activation& act, const Instr& instr,
   expectFrame(std::move(pending));
   pyapi::Ref<> list;
   {
-    const Nested nested(rec_);
+    const NestedFrames nested(rec_);
     list = pyapi::steal(PyObject_CallFunctionObjArgs(function, act.peek(1), limit, nullptr));
   }
   if (!list) {
@@ -184,7 +184,7 @@ Flow Callees::callInPlace(ShadowFrame& frame, Activation& act, const Instr& inst
   expectFrame(std::move(pending));
   pyapi::Ref<> result;
   {
-    const Nested nested(rec_);
+    const NestedFrames nested(rec_);
     result = pyapi::steal(PyObject_Vectorcall(function, args.data(), args.size(), nullptr));
   }
   instruction_.setExecuted(true);

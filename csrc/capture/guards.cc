@@ -64,7 +64,8 @@ Shadow aliasOf(RecordContext& rec, ir::SourceId source, Shadow known) {
 
 ir::ConstId Guards::constId(PyObject* object) {
   const auto [id, isNew] = constants_.add(object);
-  if (isNew && (!virtuals_.classes().empty() || PyFunction_Check(object))) refuseOwn(rec_, object);
+  if (isNew && (!virtuals_.classes().empty() || PyFunction_Check(object)))
+    refuseVirtualConstant(rec_, object);
   return id;
 }
 
@@ -169,8 +170,8 @@ Shadow Guards::tensorShadow(PyObject* tensor, Shadow shadow) {
     }
     ir::Type type{ir::TypeKind::kTensor, ir::kNone};
     if (!fromStep) {
-      info = torchapi::opened(std::move(info),
-                              known ? openSizesOf(rec_, *known) : openSizes(rec_, source, tensor));
+      info = torchapi::withOpenSizes(std::move(info),
+                                     known ? openSizesOf(rec_, *known) : openSizes(rec_, source, tensor));
       type.meta = ops_.internMeta(document_.trace, info);
       guard(GuardKind::kTensor, source, ir::kNone, type.meta);
       if (info.isOpen()) guardRanges(rec_, source, tensor);
@@ -215,7 +216,7 @@ void Guards::guard(GuardKind kind, ir::SourceId source, ir::ConstId key, int64_t
 
 void Guards::guardType(Shadow shadow, PyObject* object) {
   if (!shadow.isSource()) return;
-  if (Virtual* cls = ownClass(rec_, Py_TYPE(object)); cls != nullptr && cls->value != ir::kNone) {
+  if (Virtual* cls = virtualClassOf(rec_, Py_TYPE(object)); cls != nullptr && cls->value != ir::kNone) {
     readSource(SourceKind::kType, shadow.sourceId(), nullptr, 0,
                reinterpret_cast<PyObject*>(Py_TYPE(object)));
     return;
@@ -234,7 +235,7 @@ bool isForeignCounter(PyTypeObject* type) { return pyapi::isKnown(type, pyapi::K
 void Guards::guardTypeVersion(PyTypeObject* type) {
   if (isForeignCounter(type)) return;
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return;  // static types do not change
-  if (guardOwnClass(rec_, type)) return;
+  if (guardBasesOfVirtual(rec_, type)) return;
   if (!pyapi::ensureTypeVersion(type)) {  // since CPython 3.13, when a class has changed a thousand times
     rec_.abort(diag::Code::KTG0303,
                {std::string(pyapi::typeName(type)) + ", a class that was changed too often"});
@@ -256,7 +257,7 @@ bool Guards::pin(Shadow& shadow, PyObject* object) {
     case ShadowKind::kConst:
       return true;
     case ShadowKind::kSource:
-      if (isPlainDeep(object) || pyapi::isNumpyNumber(object) || pyapi::isMadeAnew(object)) {
+      if (isPlainDeep(object) || pyapi::isNumpyNumber(object) || pyapi::isComparedByValue(object)) {
         guard(GuardKind::kEquals, shadow.sourceId(), constId(object));
       } else {
         guard(GuardKind::kIs, shadow.sourceId(), constId(object));

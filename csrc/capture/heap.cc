@@ -62,7 +62,7 @@ bool Heap::storeCell(Shadow cell, PyObject* object, Shadow value, PyObject* real
     }
     if (v.value != ir::kNone && !emitEffect(Op::kSetCell, {{cell, object}, {value, real}})) return false;
     rec_.objects.virtualOf(cell).parts[0] = value;
-    rec_.objects.touched(cell);
+    rec_.objects.noteChange(cell);
     return true;
   }
   ir::SourceId source = rec_.guards.sourceOf(cell, object);
@@ -258,7 +258,7 @@ PendingFrame Callees::methodFrame(PyObject* function, Shadow self, PyObject* obj
 
 // A function is pinned by its identity and its code, since a program may assign to `__code__`.
 void Guards::pinFunction(PyObject* function) {
-  if (own(rec_, Shadow::constant(), function).isVirtual()) return;
+  if (virtualShadowOf(rec_, Shadow::constant(), function).isVirtual()) return;
   Shadow root = pinnedRoot(function);
   if (!root.isSource()) return;
   guard(GuardKind::kFunction, root.sourceId(), constId(PyFunction_GET_CODE(function)));

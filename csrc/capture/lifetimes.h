@@ -6,7 +6,9 @@
 // references.
 //
 // Ownership: borrows the tables; is the host of the finalizer tracker. Owned by the Recorder; the recording
-// thread, GIL held. Example: rec.lifetimes.endFirst();  // `a = b` drops its reference to what `a` was
+// thread, GIL held. Example, for `a = b`, which drops its reference to what `a` was:
+//
+//   rec.lifetimes.runDroppedFinalizers();
 #pragma once
 
 #include <optional>
@@ -50,7 +52,7 @@ class Lifetimes final : private FinalizerTracker::Host {
         virtuals_(virtuals),
         watched_(watched) {}
 
-  void endFirst();                 // between two references that one instruction drops
+  void runDroppedFinalizers();     // between two references that one instruction drops
   void watch(uint32_t generator);  // call when it was suspended: finds out if dropping it runs code
   void closeDropped();             // between two instructions
   // At the end of the call: objects that have not ended have to be part of the result.

@@ -48,7 +48,7 @@ bool appendElement(RecordContext& rec, Shadow list, PyObject* object, Shadow ite
       overlay.tail.push_back(item);
     }
   }
-  rec.objects.touched(list);
+  rec.objects.noteChange(list);
   return rec.live();
 }
 
@@ -77,7 +77,7 @@ bool extendList(RecordContext& rec, Shadow list, PyObject* object, Shadow more, 
     std::vector<Shadow>& known = overlay.parts ? *overlay.parts : overlay.tail;
     known.insert(known.end(), parts->begin(), parts->end());
   }
-  rec.objects.touched(list);
+  rec.objects.noteChange(list);
   return rec.live();
 }
 
@@ -89,7 +89,7 @@ void pairElements(RecordContext& rec, Shadow list, PyObject* object, Shadow more
     Shadow pair = rec.objects.itemOf(more, part, PyList_GET_ITEM(object, i));
     rec.objects.virtualOf(list).parts[static_cast<size_t>(i)] = pair;
   }
-  rec.objects.touched(list);
+  rec.objects.noteChange(list);
 }
 
 bool storeElement(RecordContext& rec, Shadow list, PyObject* object, Py_ssize_t index, Shadow value,
@@ -108,7 +108,7 @@ bool storeElement(RecordContext& rec, Shadow list, PyObject* object, Py_ssize_t 
     }
   }
   (*parts)[static_cast<size_t>(index)] = value;
-  rec.objects.touched(list);
+  rec.objects.noteChange(list);
   return rec.live();
 }
 
@@ -139,7 +139,7 @@ bool storeSlice(RecordContext& rec, Shadow list, PyObject* object, Shadow& key, 
   } else {
     for (Py_ssize_t i = 0; i < count; ++i) (*parts)[start + i * step] = (*given)[i];
   }
-  rec.objects.touched(list);
+  rec.objects.noteChange(list);
   return rec.live();
 }
 
@@ -159,16 +159,16 @@ bool clearElements(RecordContext& rec, Shadow list, PyObject* object) {
     overlay.tail.clear();
     overlay.dirty = false;
   }
-  rec.objects.touched(list);
+  rec.objects.noteChange(list);
   return rec.live();
 }
 
 namespace {
 
 // True for the slice `[:]`, with constant bounds.
-bool takesAll(RecordContext& rec, Shadow key, PyObject* index) {
+bool isFullSlice(RecordContext& rec, Shadow key, PyObject* index) {
   if (!PySlice_Check(index)) return false;
-  if (!pyapi::takesAll(index)) return false;
+  if (!pyapi::isFullSlice(index)) return false;
   if (key.isConst()) return true;
   if (!key.isVirtual()) return false;
   const auto& parts = rec.objects.virtualOf(key).parts;
@@ -185,7 +185,7 @@ bool hasNumberBounds(PyObject* slice) {
 
 bool deleteElements(RecordContext& rec, Shadow list, PyObject* object, Shadow& key, PyObject* index) {
   if (!PyList_Check(object) || (!PyLong_CheckExact(index) && !PySlice_Check(index))) return false;
-  if (!list.isValue() && takesAll(rec, key, index) &&
+  if (!list.isValue() && isFullSlice(rec, key, index) &&
       specialMethod(Py_TYPE(object), "clear") == specialMethod(&PyList_Type, "clear")) {
     return clearElements(rec, list, object);
   }
@@ -214,7 +214,7 @@ bool deleteElements(RecordContext& rec, Shadow list, PyObject* object, Shadow& k
     step = -step;
   }
   for (Py_ssize_t i = count; i-- > 0;) parts->erase(parts->begin() + start + i * step);
-  rec.objects.touched(list);
+  rec.objects.noteChange(list);
   return rec.live();
 }
 

@@ -49,9 +49,9 @@ class Objects final {
   std::optional<Shadow> knownObject(PyObject* object);
   bool holdsMutable(Shadow shadow);
   // A virtual object has changed, so recipes that name it have to be made again.
-  void touched() { virtuals_.touch(); }
-  void touched(const Virtual& v) { virtuals_.touch(v); }
-  void touched(Shadow shadow) { shadow.isVirtual() ? touched(virtualOf(shadow)) : touched(); }
+  void noteChange() { virtuals_.noteChange(); }
+  void noteChange(const Virtual& v) { virtuals_.noteChange(v); }
+  void noteChange(Shadow shadow) { shadow.isVirtual() ? noteChange(virtualOf(shadow)) : noteChange(); }
   bool setEntry(Virtual& v, PyObject* key, Shadow value) { return virtuals_.setEntry(v, key, value); }
   std::optional<Shadow> entryOf(Virtual& v, PyObject* key) { return virtuals_.entryOf(v, key); }
   bool setAttrShadow(Virtual& v, PyObject* n, Shadow value) { return virtuals_.setAttribute(v, n, value); }

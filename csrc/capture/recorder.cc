@@ -106,7 +106,7 @@ bool isForTorch(pyapi::Frame* frame, const ShadowFrame* recorded) {
 
 }  // namespace
 
-bool Recorder::wants(pyapi::Frame* frame) {
+bool Recorder::isExpected(pyapi::Frame* frame) {
   if (!context_.live()) return false;
   const pyapi::PendingErrorScope kept;
   if (pauses_.isPaused()) {
@@ -134,7 +134,7 @@ bool Recorder::guarded(Body&& body) {
 
 bool Recorder::enterFrame(Activation& act, bool throwing) {
   act.observerData = nullptr;
-  if (!wants(act.frame)) return false;
+  if (!isExpected(act.frame)) return false;
   if (recursionAtStart_ == 0) recursionAtStart_ = pyapi::recursionLeft(act.tstate) + 1;
   recursion_ = std::max(recursion_, recursionAtStart_ - pyapi::recursionLeft(act.tstate));
   bool accepted = false;
@@ -349,9 +349,9 @@ void Recorder::recordLeft(Activation& act, Flow how) {
   const bool ofGenerator = pyapi::ownedByGenerator(act.frame);
   if (expected_.left(*frame, how, ofGenerator)) {
     PendingFrame& next = expected_.pending();
-    next.functionShadow = own(context_, next.functionShadow, next.function.get());
+    next.functionShadow = virtualShadowOf(context_, next.functionShadow, next.function.get());
   }
-  if (ofGenerator) objects_.touched();
+  if (ofGenerator) objects_.noteChange();
   if (how == Flow::kYield && ofGenerator) {
     auto* generator = reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame));
     if (const auto made = virtuals_.find(generator)) {
@@ -404,7 +404,7 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   document_.guards.blockCount = blocks_.newest() + 1;
   recording::Recording& recording = result->recording;
   recording.globalStates = states_.takeAll();
-  recording.statesBehind = states_.takeBehind();
+  recording.statesAfterCalls = states_.takeAfterCalls();
   recording.document = std::move(document_);
   recording.consts = constants_.take();
   recording.breaks = breakLog_.takeBreaks();

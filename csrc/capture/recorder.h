@@ -40,7 +40,7 @@ class Recorder final : public StepObserver {
   void caught(Activation& act, int32_t depth, bool pushedLasti) override;
   void leaveFrame(Activation& act, Flow how) override;
 
-  bool wants(pyapi::Frame* frame);  // true if the hook must show the frame to the recorder
+  bool isExpected(pyapi::Frame* frame);  // true if the hook must show the frame to the recorder
   // A generator function was just called: CPython makes the object.
   bool enterGeneratorFunction(pyapi::Frame* frame) { return callees_.enterGeneratorFunction(frame); }
   void frameOpened(size_t index, pyapi::Frame* frame);  // of the snapshot, innermost 0: it waits

@@ -71,7 +71,7 @@ Shadow Restorer::shadow(const Operand& operand) {
 Shadow Restorer::source(const Operand& operand) {
   const guard::SourceNode& node = start_.parent.document.sources.nodes[operand.id];
   if (node.block < rec_.blocks.root()) {
-    stayOne(object(operand), operand.id);
+    keepIdentity(object(operand), operand.id);
     return rec_.guards.adoptSource(operand.id, object(operand));
   }
   KINTSUGI_CHECK(node.kind == guard::SourceKind::kValue, "$", operand.id, " is not resolved at the exit");
@@ -91,7 +91,7 @@ Shadow Restorer::value(const Operand& operand) {
   PyObject* real = object(operand);
   if (start_.parent.document.trace.values[operand.id].kind != ir::TypeKind::kObject) {
     if (torchapi::isTensor(real)) {
-      stayOne(real, inputSource(operand.id));
+      keepIdentity(real, inputSource(operand.id));
       rec_.ops().bind(real, operand.id, rec_.ops().level(operand.id));
       rec_.restored.addTensor(operand.id, real);
     }
@@ -102,7 +102,7 @@ Shadow Restorer::value(const Operand& operand) {
 
 // Two sources used to be different objects and are the same object now. What the recorder learns about the
 // object only holds while they are the same, so a guard says that.
-void Restorer::stayOne(PyObject* object, ir::SourceId source) {
+void Restorer::keepIdentity(PyObject* object, ir::SourceId source) {
   if (source == ir::kNone || isPlain(object)) return;
   const auto [known, fresh] = sourceOf_.try_emplace(object, source);
   if (!fresh && known->second != source) {
@@ -357,7 +357,7 @@ void Restorer::restoreClass(const Operand& operand) {
     return;
   }
   PyObject* cls = object(operand);
-  if (ownClass(rec_, reinterpret_cast<PyTypeObject*>(cls)) != nullptr) return;
+  if (virtualClassOf(rec_, reinterpret_cast<PyTypeObject*>(cls)) != nullptr) return;
   Shadow made = rec_.objects.newVirtual(VirtualKind::kClass, cls);
   Virtual& v = rec_.objects.virtualOf(made);
   v.value = operand.id;
@@ -377,7 +377,7 @@ void Restorer::fillException(Shadow made, const Recipe& recipe) {
     const Operand& link = recipe.parts[i];
     const bool outside = link.kind == OperandKind::kRecipe &&
                          start_.parent.document.trace.recipes[link.id].kind == RecipeKind::kCall;
-    outside ? contextIsOutside(rec_, made) : (void)shadow(link);
+    outside ? setOutsideContext(rec_, made) : (void)shadow(link);
   }
   PyObject* dict = pyapi::partsOf(rec_.objects.virtualOf(made).object.get()).dict;
   for (size_t i = first + 4; i + 1 < recipe.parts.size(); i += 2) {  // a name may also be a field of C code
@@ -445,12 +445,12 @@ Recorder::Recorder(const RecorderOptions& options, const SideStart& start) : opt
     if (document_.trace.code[i].op == ir::Op::kGuardBlock) ++firstBlock;
   }
   cutDocument(document_, start.guard, firstBlock, guards_.constId(Py_None));
-  states_.adopt(start.parent.globalStates, start.parent.statesBehind);
+  states_.adopt(start.parent.globalStates, start.parent.statesAfterCalls);
   exceptions_.setHandledOutside(pyapi::handledException());
   sources_.adopt(start.parent.sourceHashes);
   ops_.adopt(document_.trace, start.parent.metaLevels);
   blocks_.beginAt(firstBlock);
-  steps_.stale();
+  steps_.invalidateReads();
   blocks_.setPending(true);
   beginWithGuard(start);
   restoreFrames(start);
@@ -479,7 +479,7 @@ void Recorder::beginWithGuard(const SideStart& start) {
       const auto expected = static_cast<size_t>(start.parent.document.trace.operandsOf(failed)[1].i);
       const ir::TensorDesc seen =
           varies ? torchapi::atLevel(*start.seenMeta, torchapi::MetaLevel::kRank)
-                 : torchapi::likened(*start.seenMeta, start.parent.document.trace.metas.at(expected));
+                 : torchapi::comparedLike(*start.seenMeta, start.parent.document.trace.metas.at(expected));
       ir::MetaId meta = ops_.internMeta(document_.trace, seen);
       ops_.setLevel(value.id, seen.isOpen() ? torchapi::MetaLevel::kRank : torchapi::MetaLevel::kFull);
       steps_.emit(Op::kGuardMeta, {value, Operand::integer(meta)}, {}, start.state);

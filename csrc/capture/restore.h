@@ -27,7 +27,7 @@ class Restorer {
  private:
   Shadow value(const ir::Operand& operand);
   Shadow source(const ir::Operand& operand);
-  void stayOne(PyObject* object, ir::SourceId source);
+  void keepIdentity(PyObject* object, ir::SourceId source);
   ir::SourceId inputSource(ir::ValueId value) const;
   Shadow fromStep(ir::ValueId value, PyObject* object);
   Shadow recipe(ir::RecipeId id);

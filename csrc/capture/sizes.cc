@@ -249,7 +249,7 @@ bool pinForBinding(CallContext& ctx, Shadow tensor, PyObject* object) {
   const bool plain = ctx.total() == 1;  // no memory format is given
   if (plain && (name == "contiguous" || name == "is_contiguous"))
     return pinContiguity(ctx.rec, tensor, object);
-  if (ctx.metaPure) {
+  if (ctx.onlyReadsMetadata) {
     return isOneOf(kOfRank, name) ? pinRank(ctx.rec, tensor, object) : pinMeta(ctx.rec, tensor, object);
   }
   // In an assignment, the binding drops leading dimensions of size 1 from the assigned tensor.
@@ -323,7 +323,7 @@ std::optional<Flow> readSizes(CallContext& ctx, Shadow& result) {
 
 namespace {
 
-bool isFullSlice(PyObject* object) { return pyapi::takesAll(object); }
+bool isFullSlice(PyObject* object) { return pyapi::isFullSlice(object); }
 
 }  // namespace
 
@@ -338,29 +338,29 @@ bool decidesOnSlices(const CallContext& ctx) {
   return false;
 }
 
-pyapi::Ref<> veilSlices(RecordContext& rec, PyObject* key) {
+pyapi::Ref<> hideSliceBounds(RecordContext& rec, PyObject* key) {
   if (!PyTuple_Check(key)) return {};
   pyapi::Ref<> made = pyapi::steal(PyTuple_New(PyTuple_GET_SIZE(key)));
   for (Py_ssize_t i = 0; made && i < PyTuple_GET_SIZE(key); ++i) {
     PyObject* part = PyTuple_GET_ITEM(key, i);
-    pyapi::Ref<> veiled;
+    pyapi::Ref<> hidden;
     if (PySlice_Check(part)) {
       const pyapi::SliceParts slice = pyapi::partsOfSlice(part);
-      auto veil = [&rec](PyObject* bound) {
+      auto hide = [&rec](PyObject* bound) {
         if (!PyLong_CheckExact(bound)) return pyapi::newRef(bound);
-        torchapi::TraceNumber number{.i = PyLong_AsLongLong(bound), .veiled = true};
+        torchapi::TraceNumber number{.i = PyLong_AsLongLong(bound), .hidden = true};
         if (PyErr_Occurred() != nullptr) {
           PyErr_Clear();
           return pyapi::newRef(bound);
         }
         return torchapi::makeSymNumber(rec.torch.numberSink(), number);
       };
-      pyapi::Ref<> start = veil(slice.start), stop = veil(slice.stop);
+      pyapi::Ref<> start = hide(slice.start), stop = hide(slice.stop);
       if (!start || !stop) return {};
-      veiled = pyapi::steal(PySlice_New(start.get(), stop.get(), slice.step));
-      if (!veiled) return {};
+      hidden = pyapi::steal(PySlice_New(start.get(), stop.get(), slice.step));
+      if (!hidden) return {};
     }
-    PyTuple_SET_ITEM(made.get(), i, veiled ? veiled.release() : Py_NewRef(part));
+    PyTuple_SET_ITEM(made.get(), i, hidden ? hidden.release() : Py_NewRef(part));
   }
   return made;
 }

@@ -43,8 +43,8 @@ bool pinForBinding(CallContext& ctx, Shadow tensor, PyObject* object);
 std::optional<Flow> readSizes(CallContext& ctx, Shadow& result);
 
 // For `x[...]` with slices in a tuple, where the sizes of `x` vary. A binding leaves out a slice that takes
-// everything. veilSlices() returns a key in which the binding can't see that; null if `key` will do.
+// everything. hideSliceBounds() returns a key in which the binding can't see that; null if `key` will do.
 bool decidesOnSlices(const CallContext& ctx);
-pyapi::Ref<> veilSlices(RecordContext& rec, PyObject* key);
+pyapi::Ref<> hideSliceBounds(RecordContext& rec, PyObject* key);
 
 }  // namespace kintsugi::capture

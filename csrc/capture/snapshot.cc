@@ -34,7 +34,8 @@ bool Snapshots::operandOf(Shadow shadow, PyObject* object, Operand& out) {
       out = Operand::null();
       return true;
     case ShadowKind::kConst:
-      if (Shadow made = own(rec_, shadow, object); made.isVirtual()) return operandOf(made, object, out);
+      if (Shadow made = virtualShadowOf(rec_, shadow, object); made.isVirtual())
+        return operandOf(made, object, out);
       out = Operand::constant(rec_.guards.constId(object));
       return true;
     case ShadowKind::kSource:
@@ -207,7 +208,7 @@ bool instanceParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   PartList list{rec, recipe};
   PyObject* object = v.object.get();
   recipe.kind = RecipeKind::kInstance;
-  if (ownClass(rec, Py_TYPE(object)) != nullptr) {
+  if (virtualClassOf(rec, Py_TYPE(object)) != nullptr) {
     list.add(Shadow::constant(), reinterpret_cast<PyObject*>(Py_TYPE(object)));
   } else {
     recipe.type = rec.guards.constId(reinterpret_cast<PyObject*>(Py_TYPE(object)));
@@ -659,7 +660,7 @@ bool escapeCell(RecordContext& rec, Virtual& cls) {
   const size_t at =
       rec.steps.emit(ir::Op::kBuild, {Operand::recipe(empty)}, {{ir::TypeKind::kObject, ir::kNone}}, snap);
   cell.value = rec.trace().code[at].firstResult;
-  rec.objects.touched();
+  rec.objects.noteChange();
   return rec.live();
 }
 
@@ -714,9 +715,9 @@ std::vector<std::pair<Shadow, PyObject*>> escapingParts(RecordContext& rec, Virt
       }
     }
   }
-  if (ownClass(rec, Py_TYPE(object)) != nullptr) {
+  if (virtualClassOf(rec, Py_TYPE(object)) != nullptr) {
     auto* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
-    parts.emplace_back(own(rec, Shadow::constant(), type), type);
+    parts.emplace_back(virtualShadowOf(rec, Shadow::constant(), type), type);
   }
   return parts;
 }
@@ -748,7 +749,7 @@ bool Snapshots::escape(Shadow& shadow, PyObject* object) {
   std::vector<std::pair<Shadow, PyObject*>> parts = escapingParts(rec_, v, object);
   v.building = true;
   for (auto& [part, real] : parts) {
-    part = own(rec_, part, real);
+    part = virtualShadowOf(rec_, part, real);
     if (part.isVirtual() && !escape(part, real)) return v.building = false;
   }
   v.building = false;
@@ -766,7 +767,7 @@ bool Snapshots::escape(Shadow& shadow, PyObject* object) {
     v.kind = VirtualKind::kOpaque;
     v.frame.reset();
   }
-  virtuals_.touch();
+  virtuals_.noteChange();
   if (depth.value == 1 && instruction_.isUntouched(frames_.current()->stack.size())) {
     instruction_.forgetState();  // later snapshots have to name the object that was built
     stateBefore();

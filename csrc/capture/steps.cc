@@ -72,8 +72,8 @@ void Steps::flushBlock() {
   if (!aliases_.empty()) applyAliases(rec_);
 }
 
-void Steps::stale() {
-  blocks_.markStale();
+void Steps::invalidateReads() {
+  blocks_.invalidateOlder();
   sizeReads_.forgetAll();
   frozen_.thaw();
   guard::Guard state{guard::GuardKind::kGlobalState, blocks_.newest(), ir::kNone, ir::kNone, ir::kNone, 0};
@@ -207,7 +207,7 @@ Shadow Steps::appendCall(CallContext& ctx, CallKind kind, const std::vector<Oper
   const ir::ValueId value = document_.trace.code[emitCall(ctx, kind, operands, snap)].firstResult;
   blocks_.next();
   blocks_.setPending(true);
-  if (kind == CallKind::kOpaque) stale();
+  if (kind == CallKind::kOpaque) invalidateReads();
   finalized_.add(result);
   const bool alone = Py_REFCNT(result) == 1;
   const Shadow shadow = rec_.guards.readSource(guard::SourceKind::kValue, ir::kNone, nullptr, value, result);
@@ -310,7 +310,7 @@ Flow Steps::callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow
   // metaclass. It may have changed what the trace knows.
   const bool unforeseen = pauses_.calledBack() && kind != CallKind::kOpaque;
   result = appendCall(ctx, kind, operands, snap, ctx.pushes ? ctx.act.peek(ctx.resultDepth) : Py_None);
-  if (unforeseen) stale();
+  if (unforeseen) invalidateReads();
   if (unforeseen || kind == CallKind::kOpaque) forgetEscaped(ctx);
   return flow;
 }

@@ -1,8 +1,8 @@
 // The instructions of the trace, and calls of C code that each run makes again.
 //
 // A call without a model is a *step*: each run makes it again with real arguments, and its result is a
-// source. An opaque step may have changed anything, so what was read before is stale after it (stale,
-// forgetEscaped).
+// source. An opaque step may have changed anything, so what was read before is stale after it
+// (invalidateReads, forgetEscaped).
 //
 // Ownership: borrows the tables. Owned by the Recorder; the recording thread, GIL held. Example:
 //
@@ -84,8 +84,8 @@ class Steps final {
   // all.
   bool quietOperands(CallContext& ctx, std::vector<ir::Operand>& operands);
 
-  void flushBlock();  // writes the pending guard block
-  void stale();       // after an opaque step: everything has to be read again
+  void flushBlock();       // writes the pending guard block
+  void invalidateReads();  // after an opaque step: everything has to be read again
   // After an opaque step: objects that it was given are like older ones.
   void forgetEscaped(CallContext& ctx);
   void checkBlocks();  // at the end: a guard block with guards needs a rebuildable snapshot

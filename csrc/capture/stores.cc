@@ -57,7 +57,7 @@ bool storesLink(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* n
   for (const char* link : {"__traceback__", "__context__", "__cause__"}) {
     if (PyUnicode_CompareWithASCIIString(name, link) == 0 && known) {
       if (link[2] == 'c' && link[3] == 'o') v.index = 0;  // `__context__` was set by the program
-      rec.objects.touched();
+      rec.objects.noteChange();
       return true;
     }
   }
@@ -139,7 +139,7 @@ bool Heap::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Shadow
     }
     if (v.value != ir::kNone) setter = Py_None;
     v.renamed = true;
-    rec_.objects.touched();
+    rec_.objects.noteChange();
     return rec_.live();
   }
   static PyObject* parameters = PyUnicode_InternFromString("__type_params__");
@@ -157,7 +157,7 @@ bool Heap::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Shadow
   }
   if (v.value != ir::kNone && !emitEffect(Op::kSetAttr, {{shadow, object}, {value, real}}, name))
     return false;
-  rec_.objects.touched();
+  rec_.objects.noteChange();
   return isAnnotations ? rec_.objects.setEntry(rec_.objects.virtualOf(shadow), name, value)
                        : rec_.objects.setAttrShadow(rec_.objects.virtualOf(shadow), name, value);
 }
@@ -226,7 +226,7 @@ bool Heap::deleteGeneric(Shadow shadow, PyObject* object, PyObject* name) {
     if (PyDict_Contains(v.attrs.get(), name) != 1) return rec_.live();  // the run raises AttributeError
     if (v.value != ir::kNone && !emitEffect(Op::kDelAttr, {{shadow, object}}, name)) return false;
     PyDict_DelItem(rec_.objects.virtualOf(shadow).attrs.get(), name);
-    rec_.objects.touched();
+    rec_.objects.noteChange();
     return true;
   }
   PyObject** slot = pyapi::materializedDictSlot(object);

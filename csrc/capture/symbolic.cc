@@ -134,9 +134,9 @@ Flow TorchSteps::executeSymbolic(CallContext& ctx) {
     originals.push_back(pyapi::newRef(slot));
     if (slot == nullptr) continue;
     pyapi::Ref<> replaced = symbolic(ctx.frame.top(static_cast<int>(n)), slot);
-    if (ctx.veilSlices) {
-      pyapi::Ref<> veiled = veilSlices(rec_, replaced ? replaced.get() : slot);
-      if (veiled) replaced = std::move(veiled);
+    if (ctx.hideSliceBounds) {
+      pyapi::Ref<> hidden = hideSliceBounds(rec_, replaced ? replaced.get() : slot);
+      if (hidden) replaced = std::move(hidden);
     }
     if (PyErr_Occurred()) PyErr_Clear();
     if (!replaced) continue;

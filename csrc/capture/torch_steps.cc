@@ -124,8 +124,8 @@ bool isTransformWrapper(PyObject* object) {
 // True if the call has to get real numbers. With symbolic ones a mode would see the operators that make
 // tensors of numbers.
 bool takesNumbers(const CallContext& ctx) {
-  return ctx.metaPure || ctx.pinNumbers || PyFunction_Check(ctx.callable) || torchapi::transformsActive() ||
-         torchapi::hasModes();
+  return ctx.onlyReadsMetadata || ctx.pinNumbers || PyFunction_Check(ctx.callable) ||
+         torchapi::transformsActive() || torchapi::hasModes();
 }
 
 }  // namespace
@@ -135,9 +135,9 @@ Flow TorchSteps::executeLogged(CallContext& ctx) {
   torchCalls_.begin();
   ops_.resume();
   const bool asItIs = torchapi::hasModes();
-  const bool other = ctx.instead != nullptr && !asItIs && !torchapi::transformsActive();
+  const bool other = ctx.dispatchedCall != nullptr && !asItIs && !torchapi::transformsActive();
   Flow flow = asItIs  ? rec_.execute(ctx.act, ctx.instr)
-              : other ? rec_.steps.replaceCall(ctx, pyapi::steal(ctx.instead(ctx.args[0])))
+              : other ? rec_.steps.replaceCall(ctx, pyapi::steal(ctx.dispatchedCall(ctx.args[0])))
                       : executeSymbolic(ctx);
   ops_.pause();
   torchCalls_.end();
@@ -170,7 +170,7 @@ Flow TorchSteps::torchStep(CallContext& ctx, Shadow& result) {
   Shadow callable = ctx.callableShadow;
   if (callable.isSource() && !rec_.guards.pin(callable, ctx.callable))
     return rec_.execute(ctx.act, ctx.instr);
-  torchCalls_.setConstantNumbers(ctx.metaPure);
+  torchCalls_.setConstantNumbers(ctx.onlyReadsMetadata);
   bool dynamic = false;
   for (size_t i = 0; i < ctx.total(); ++i) {
     const bool isWrapper = torchapi::isTensor(ctx.args.any(i)) && pinned[i].isVirtual();
@@ -182,7 +182,7 @@ Flow TorchSteps::torchStep(CallContext& ctx, Shadow& result) {
     if (isValue && !pinLikely(rec_, pinned[i], ctx.args.any(i))) return rec_.execute(ctx.act, ctx.instr);
     dynamic = dynamic || (isValue && ops_.level(pinned[i].valueId()) != torchapi::MetaLevel::kFull);
   }
-  if (dynamic && ctx.metaPure) {
+  if (dynamic && ctx.onlyReadsMetadata) {
     if (auto flow = readSizes(ctx, result)) return *flow;
   }
   for (size_t i = 0; dynamic && i < ctx.total(); ++i) {
@@ -190,7 +190,7 @@ Flow TorchSteps::torchStep(CallContext& ctx, Shadow& result) {
         !pinForBinding(ctx, pinned[i], ctx.args.any(i)))
       return rec_.execute(ctx.act, ctx.instr);
   }
-  ctx.veilSlices = dynamic && decidesOnSlices(ctx);
+  ctx.hideSliceBounds = dynamic && decidesOnSlices(ctx);
   ir::StateId snap = rec_.snapshots.stateBefore();
   // Takes the operands for the case that the call becomes a step, before the call may consume the arguments.
   CallContext fallback = ctx;
@@ -215,7 +215,8 @@ Flow TorchSteps::torchStep(CallContext& ctx, Shadow& result) {
       std::optional<Shadow> shadow;
       if (!hasHiddenInputs(ctx, drained))
         shadow = ctx.pushes ? adoptResult(object, drained) : Shadow::constant();
-      if (shadow && drained.count == 0 && !ctx.metaPure && !shadow->isValue() && !isTransformWrapper(object))
+      if (shadow && drained.count == 0 && !ctx.onlyReadsMetadata && !shadow->isValue() &&
+          !isTransformWrapper(object))
         shadow = std::nullopt;
       if (shadow && scalarsExplained(object, drained)) {
         result = *shadow;

@@ -37,7 +37,7 @@ bool Transforms::gradModeBelow(bool mode) const {
   return mode && std::find(gradModes_.begin(), gradModes_.end(), false) == gradModes_.end();
 }
 
-bool Transforms::keepsCount(RecordContext& rec) {
+bool Transforms::countsTransforms(RecordContext& rec) {
   return rec.frames.current() != nullptr && isTransformCode(rec.frames.current()->code) && isInside(rec);
 }
 

@@ -30,7 +30,7 @@ class Transforms {
   bool gradModeBelow(bool mode) const;
 
   // True if the current frame's code counts transforms in its global variables.
-  static bool keepsCount(RecordContext& rec);
+  static bool countsTransforms(RecordContext& rec);
   // True if `dict[key] = object` is left out: `object` is a tensor of a transform, or the value from before
   // one.
   bool isTransient(RecordContext& rec, PyObject* dict, PyObject* key, PyObject* object) const;

@@ -469,7 +469,7 @@ class Emitter {
       Accumulator& sum = accumulators_[at];
       sum.value = local(floats());
       b_.CreateStore(identity(op.op), sum.value);
-      if (passes::findsPlace(op.op)) {
+      if (passes::isArgReduce(op.op)) {
         sum.place = local(places());
         b_.CreateStore(kernel_.columns ? llvm::Constant::getNullValue(places()) : laneNumbers(), sum.place);
       }

@@ -37,7 +37,7 @@ ProductEmitter::ProductEmitter(Builder& b, llvm::Function* function, const TileS
     made->setAlignment(llvm::Align(kLine));
     return made;
   };
-  panel_ = room(integer(passes::KernelProduct::kMostDepth * tile_.columns()));
+  panel_ = room(integer(passes::KernelProduct::kMaxDepth * tile_.columns()));
   // Tiles are always complete: the last one of a chunk may compute rows that nobody uses.
   sums_ = room(b_.CreateMul(b_.CreateAdd(chunk, integer(tile_.rows)), integer(tile_.columns())));
 }

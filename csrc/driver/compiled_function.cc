@@ -442,7 +442,7 @@ void CompiledFunction::learn(const pyapi::Arguments& args) {
     report.seen = failure.seen;
     report.guard = failure.guard == ir::kNone ? "the call" : runtime::describeGuard(recording, failure.guard);
     noteVariations(*trace, failure);
-    noteDifferentiating(*trace, failure);
+    noteDistinguishing(*trace, failure);
     if (log::enabled(log::Channel::kRecompiles)) {
       diag::Diagnostic d(diag::Code::KTG0201, {report.guard, report.expected, report.seen});
       log::emit(log::Channel::kRecompiles, "[RECOMPILE " + titleOf(trace->trace()) + "] " + d.format() +
@@ -643,11 +643,11 @@ void CompiledFunction::reset() {
   opaqueCodeRefs_.clear();
   failures_ = 0;
   backoff_.succeeded();
-  sides_ = {kSidePrice, kSidesAtOnce};
+  sides_ = {kSideTraceCost, kFreeSideTraces};
   budget_ = {};
   payoff_ = {};
   seenFirst_.forget();
-  differentiating_ = {};
+  distinguishing_ = {};
   package_.reset();
   for (const StanceVariant& one : std::exchange(stanceVariants_, {})) one.function->reset();
   examine();

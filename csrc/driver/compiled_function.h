@@ -127,10 +127,10 @@ class CompiledFunction final : private runtime::ExitHandler {
   PyObject* failOnRecompile(const diag::SourceLoc& place, const std::string& reasons);
   PyObject* failAtExit(const runtime::ExitContext& context, std::vector<runtime::FrameImage> images);
   // Under skip_guard_eval_unsafe, those that are checked; null: all.
-  const runtime::Differentiating* checkedGuards() const {
-    return stanceIsSet() && stance().skipsGuards ? &differentiating_ : nullptr;
+  const runtime::DistinguishingGuards* checkedGuards() const {
+    return stanceIsSet() && stance().skipsGuards ? &distinguishing_ : nullptr;
   }
-  void noteDifferentiating(const runtime::CompiledTrace& trace, const runtime::GuardFailure& failure);
+  void noteDistinguishing(const runtime::CompiledTrace& trace, const runtime::GuardFailure& failure);
   PyObject* callCompiled(const pyapi::Arguments& args);
   PyObject* runTrace(runtime::CompiledTrace& trace, const pyapi::Arguments& args, runtime::SlotBuffer& slots);
   PyObject* failedRun(runtime::CompiledTrace& trace, const pyapi::Arguments& args, const std::string& text,
@@ -167,7 +167,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   std::optional<PyObject*> callPackaged(const pyapi::Arguments& args);
   std::shared_ptr<runtime::CompiledTrace> adopted(PyObject* data, std::string& problem);
   // Side exits (side_recording.cc)
-  bool wants(runtime::CompiledTrace& trace, uint32_t guard) override;
+  bool shouldRecord(runtime::CompiledTrace& trace, uint32_t guard) override;
   uint64_t completeRuns();
   PyObject* run(runtime::ExitContext context, std::vector<runtime::FrameImage> images) override;
   void linkSide(runtime::ExitContext& context, recording::Recording recording);
@@ -196,7 +196,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   bool isFirstTry(const diag::Diagnostic& failure) const;
 
   // A recording costs several calls; one for each path would not pay where paths hardly ever come again.
-  static constexpr uint64_t kSidePrice = 8, kSidesAtOnce = 16;
+  static constexpr uint64_t kSideTraceCost = 8, kFreeSideTraces = 16;
   static constexpr size_t kSidesPerGuard = 8;
 
   pyapi::Ref<> fn_;           // as the user gave it
@@ -223,7 +223,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   std::vector<pyapi::Ref<>> opaqueCodeRefs_;
   size_t failures_ = 0;
   Backoff backoff_;  // of calls without a trace that are to be recorded
-  Allowance sides_{kSidePrice, kSidesAtOnce};
+  Allowance sides_{kSideTraceCost, kFreeSideTraces};
   RecordingBudget budget_;   // what recordings may take
   Payoff payoff_;            // which way calls go
   bool comparing_ = false;   // a call is being timed
@@ -232,7 +232,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   bool eager_ = false;       // can't be recorded at all
   bool quarantined_ = false;
   SeenArguments seenFirst_;  // of the call that ran in eager mode before anything was compiled
-  runtime::Differentiating differentiating_;  // guards that have distinguished calls
+  runtime::DistinguishingGuards distinguishing_;  // guards that have distinguished calls
   // The same callable under a stance with another backend.
   struct StanceVariant {
     bool native;

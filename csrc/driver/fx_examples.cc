@@ -16,16 +16,16 @@ using torchapi::Value;
 
 StateAt stateAt(const recording::Recording& recording, uint32_t end) {
   const ir::Trace& trace = recording.document.trace;
-  std::unordered_map<ValueId, const torchapi::StateBehind*> behind;
-  for (const torchapi::StateBehind& each : recording.statesBehind) {
-    behind[each.call] = &each;
+  std::unordered_map<ValueId, const torchapi::StateAfterCall*> after;
+  for (const torchapi::StateAfterCall& each : recording.statesAfterCalls) {
+    after[each.call] = &each;
   }
   StateAt state{.gradMode = torchapi::gradMode()};
   for (uint32_t i = 0; i < end; ++i) {
     const Instruction& ins = trace.code[i];
     if ((ins.op == Op::kCall || ins.op == Op::kCallKnown) && !ins.deferrable) {
-      const auto found = behind.find(ins.firstResult);
-      state.known = found != behind.end() && found->second->like;
+      const auto found = after.find(ins.firstResult);
+      state.known = found != after.end() && found->second->unchanged;
       state.gradMode = state.known ? found->second->gradMode : state.gradMode;
     } else if (ins.op == Op::kSetGrad) {
       const ir::Operand& mode = trace.operandsOf(ins)[0];

@@ -3,7 +3,7 @@
 // A trace without all of its guards may run on other objects than it was recorded with. It stays memory-safe:
 // sources are resolved with checks of their own, inputs have to be of the recorded kind, and segments, which
 // are compiled for tensors as they were seen, are replayed where a tensor without a guard is another one
-// (CompiledTrace::admits()). GIL needed.
+// (CompiledTrace::entryGuardsHold()). GIL needed.
 #pragma once
 
 #include "pyapi/arguments.h"

@@ -14,7 +14,7 @@ uint64_t frameCount = 0;
 PyObject* evalFrame(PyThreadState* tstate, pyapi::Frame* frame, int throwing) {
   if (!enabled) {
     // Somebody who was installed above us has put us back after we were switched off.
-    return pyapi::evalFrameBelow(tstate, frame, throwing);
+    return pyapi::evalFrameWithNext(tstate, frame, throwing);
   }
   frameCount++;
   return capture::interpretFrame(tstate, frame, throwing != 0, nullptr);

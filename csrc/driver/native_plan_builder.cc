@@ -91,7 +91,8 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
   }
   std::unique_ptr<NativePlan> plan = planOfGraph(info, *graph, program, modes, variant.shape, reason);
   if (plan != nullptr) {
-    plan->worthAThread = static_cast<int64_t>(variant.parts * static_cast<double>(plan->worthAThread));
+    plan->minWorkPerThread =
+        static_cast<int64_t>(variant.parts * static_cast<double>(plan->minWorkPerThread));
   }
   return plan;
 }

@@ -71,7 +71,8 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
   plans.forward = build(parts.forward, false, info.contract, summary, reason);
   plans.backward =
       plans.forward != nullptr ? build(parts.backward, false, info.contract, summary, reason) : nullptr;
-  plans.again = plans.backward != nullptr ? build(graph->again, true, false, others, reason) : nullptr;
+  plans.recompute =
+      plans.backward != nullptr ? build(graph->recompute, true, false, others, reason) : nullptr;
   summary.instructions = graph->forward.size();
   plans.form = {parts.form};
   plans.results = parts.results;
@@ -83,10 +84,10 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
   for (const ir::SegmentPlace& result : plans.results) {
     plans.epilogueCount += result.from == From::kOwn ? 1 : 0;
   }
-  if (plans.again != nullptr && plans.epilogueCount != 0) {
+  if (plans.recompute != nullptr && plans.epilogueCount != 0) {
     plans.epilogue = build(parts.epilogue, true, false, others, reason);
   }
-  if (plans.again == nullptr || (plans.epilogueCount != 0 && plans.epilogue == nullptr)) {
+  if (plans.recompute == nullptr || (plans.epilogueCount != 0 && plans.epilogue == nullptr)) {
     return std::nullopt;
   }
   if (summary.kernels == 0) {

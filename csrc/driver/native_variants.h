@@ -15,7 +15,7 @@ struct NativeVariant {
   bool tiles = true;      // products as kernels
   bool attention = true;  // attention as a kernel
   unsigned shape = 0;     // of tiles (codegen/kernel_cache.h)
-  double parts = 1;       // what is worth a thread, compared with the target's costs.worthAThread
+  double parts = 1;       // what is worth a thread, compared with the target's costs.minWorkPerThread
 };
 
 // The first is the usual one.

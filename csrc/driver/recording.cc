@@ -26,23 +26,23 @@ bool isGeneratorStart(pyapi::Frame* frame) {
 // at exit by unwinding them.)
 PyObject* evalHook(PyThreadState* tstate, pyapi::Frame* frame, int throwing) {
   capture::Recorder* recorder = active;
-  if (recorder == nullptr || !recorder->wants(frame)) {
+  if (recorder == nullptr || !recorder->isExpected(frame)) {
     // A hidden frame: CPython's evaluator would show it to the functions that the generator calls.
     const bool hidden = pyapi::isHidden(pyapi::codeOf(frame)) && pyapi::ownedByGenerator(frame);
     return hidden ? capture::interpretFrame(tstate, frame, throwing != 0, nullptr)
-                  : pyapi::evalFrameBelow(tstate, frame, throwing);
+                  : pyapi::evalFrameWithNext(tstate, frame, throwing);
   }
   if (pyapi::isTracing(tstate)) {
     recorder->abort(diag::Code::KTG0105);
-    return pyapi::evalFrameBelow(tstate, frame, throwing);
+    return pyapi::evalFrameWithNext(tstate, frame, throwing);
   }
   if (pyapi::stackIsScarce()) {  // CPython's evaluator comes deeper
     recorder->abort(diag::Code::KTG0104, {"what the C stack has room for"});
-    return pyapi::evalFrameBelow(tstate, frame, throwing);
+    return pyapi::evalFrameWithNext(tstate, frame, throwing);
   }
   if (isGeneratorStart(frame)) {
     recorder->enterGeneratorFunction(frame);
-    return pyapi::evalFrameBelow(tstate, frame, throwing);
+    return pyapi::evalFrameWithNext(tstate, frame, throwing);
   }
   return capture::interpretFrame(tstate, frame, throwing != 0, recorder);
 }

@@ -46,7 +46,7 @@ uint64_t CompiledFunction::completeRuns() {
   return hitsAtExit_ > before ? hitsAtExit_ - before - 1 : 0;
 }
 
-bool CompiledFunction::wants(runtime::CompiledTrace& trace, uint32_t guard) {
+bool CompiledFunction::shouldRecord(runtime::CompiledTrace& trace, uint32_t guard) {
   if (stanceIsSet()) [[unlikely]] {
     if (stance().kind == StanceKind::kFailOnRecompile) return true;
     if (stance().kind == StanceKind::kEagerOnRecompile || stance().kind == StanceKind::kForceEager)

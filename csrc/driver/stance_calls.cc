@@ -69,12 +69,12 @@ PyObject* CompiledFunction::failOnRecompile(const diag::SourceLoc& place, const 
 }
 
 // A guard has distinguished two calls: under skip_guard_eval_unsafe it goes on being checked.
-void CompiledFunction::noteDifferentiating(const runtime::CompiledTrace& trace,
-                                           const runtime::GuardFailure& failure) {
+void CompiledFunction::noteDistinguishing(const runtime::CompiledTrace& trace,
+                                          const runtime::GuardFailure& failure) {
   if (failure.guard == ir::kNone) return;
   const guard::Guard& g = trace.recording().document.guards.guards[failure.guard];
-  const bool fresh = differentiating_.guards.insert(runtime::guardHash(trace.recording(), g)).second;
-  differentiating_.version += fresh ? 1 : 0;
+  const bool fresh = distinguishing_.guards.insert(runtime::guardHash(trace.recording(), g)).second;
+  distinguishing_.version += fresh ? 1 : 0;
 }
 
 // The frames of a side exit, where an exit may not be recorded: they raise where they are.

@@ -60,7 +60,7 @@ struct KeptForm {
   std::vector<uint64_t> feeds;     // by `gets`: without a gradient of one of these, the input gets none
   std::vector<uint64_t> together;  // by output: those that share what is kept; it is released with them
   uint64_t held = 0;  // those for whose gradients eager mode keeps any tensor, which it frees after them
-  std::vector<uint64_t> again;  // by input: the outputs whose gradients depend on its values, in any way
+  std::vector<uint64_t> recompute;  // by input: the outputs whose gradients depend on its values, in any way
 };
 
 }  // namespace kintsugi::ir

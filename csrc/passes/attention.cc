@@ -49,7 +49,7 @@ std::vector<Size> padded(const std::vector<Size>& sizes) {
 
 }  // namespace
 
-bool meets(Size a, Size b) { return a == b || (a.hint == b.hint && sizeTable().require(a, b, kZero)); }
+bool unify(Size a, Size b) { return a == b || (a.hint == b.hint && sizeTable().require(a, b, kZero)); }
 
 AttentionMaker::AttentionMaker(const TensorGraph& graph, Size batch, Size heads, Size queries, Size keys)
     : graph_(graph) {
@@ -109,7 +109,7 @@ std::optional<Node> AttentionMaker::finish(const AttentionOperand& query, const 
   form.group = settings.group;
   form.causal = settings.causal;
   form.emptyZero = settings.emptyZero;
-  constexpr int64_t kMost = KernelAttention::kMostSize;
+  constexpr int64_t kMost = KernelAttention::kMaxSize;
   const auto fits = [](int64_t size) { return size > 0 && size <= kMost; };
   const bool none = elementCount(result.sizes).hint == 0 || form.keys.hint == 0;
   if (none || !fits(form.headSize) || !fits(form.valueSize) || kernel_.ops[scores].elem != Elem::kF32) {
@@ -179,8 +179,8 @@ std::optional<Node> makeAttention(const TensorGraph& graph, const AttentionCall&
     }
   }
   // Sizes of heads are constants of the code, whatever the program lets vary.
-  const bool fits = meets(of[3], of[3].hint) && meets(values[3], values[3].hint) && meets(of[3], keys[3]) &&
-                    meets(keys[2], values[2]);
+  const bool fits = unify(of[3], of[3].hint) && unify(values[3], values[3].hint) && unify(of[3], keys[3]) &&
+                    unify(keys[2], values[2]);
   const auto q = matrixStrides(query, of);
   const auto k = matrixStrides(key, shared), v = matrixStrides(value, shared);
   if (!fits || !q || !k || !v) {
@@ -191,7 +191,7 @@ std::optional<Node> makeAttention(const TensorGraph& graph, const AttentionCall&
   uint32_t scores = maker.point(Core::kMul, Elem::kF32, {maker.score(), maker.constant(scale)});
   if (call.mask != ir::kNone) {
     const Node& mask = graph.nodes[call.mask];
-    const auto strides = broadcastStrides(mask, {of[0], of[1], of[2], keys[2]}, meets);
+    const auto strides = broadcastStrides(mask, {of[0], of[1], of[2], keys[2]}, unify);
     if (!strides) {
       return std::nullopt;
     }

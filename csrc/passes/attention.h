@@ -64,6 +64,6 @@ Kernel attentionKernel(const TensorGraph& graph, NodeId id);
 std::string attentionText(const KernelAttention& attention);
 
 // Two sizes that have to be the same: from here on they are. False: they were not while recording.
-bool meets(Size a, Size b);
+bool unify(Size a, Size b);
 
 }  // namespace kintsugi::passes

@@ -1,7 +1,7 @@
 // A node within a shape that it is broadcast to.
 //
 //   broadcastStrides(node, shape, std::equal_to<>())   sizes that are equal
-//   broadcastStrides(node, shape, meets)               sizes that are taken to be equal from here on
+//   broadcastStrides(node, shape, unify)               sizes that are taken to be equal from here on
 //
 // Pure function but for what `same` does; any thread, no GIL.
 #pragma once

@@ -173,7 +173,7 @@ class Builder {
     const NodeId left = decomposer_.tensor(row.left), right = decomposer_.tensor(row.right);
     const auto form = decomposer_.failed() ? std::nullopt
                                            : productForm(graph_.nodes[left], graph_.nodes[right], row.byRows);
-    const bool tiles = form && options_.tiles && !options_.strict && isWorthTiles(*form);
+    const bool tiles = form && options_.tiles && !options_.strict && isTilingProfitable(*form);
     if (!form || (form->batched && !tiles)) {
       return false;
     }
@@ -447,7 +447,7 @@ class Builder {
     ir::collectValues(trace_, trace_.operandsOf(ins), used);
     for (const ValueId value : used) {
       if (nodeOf_[value] == nodeOf_[ins.firstResult]) {
-        memory_.setSame(ins.firstResult, value);
+        memory_.setAlias(ins.firstResult, value);
       }
     }
     return true;
@@ -495,7 +495,7 @@ class Builder {
       }
       args.push_back(args.empty() ? base : nodeOf_[value]);
     }
-    memory_.look(base);
+    memory_.noteView(base);
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       const ValueId value = ins.firstResult + r;
       Node node = nodeFor(NodeKind::kView, *metaOf(value), value);
@@ -566,7 +566,7 @@ class Builder {
     const bool fresh = ins.op != Op::kAten || isFreshOperator(trace_.opNames[ins.opName]);
     for (const NodeId arg : call.args) {
       if (!fresh) {
-        memory_.look(arg);
+        memory_.noteView(arg);
       }
     }
     if (!fresh && !surelyNew(ins)) {
@@ -574,7 +574,7 @@ class Builder {
         if (memory_.isWritten(value)) {
           return refuse("a call that may return a view takes what has been written");
         }
-        memory_.share(value);
+        memory_.noteEscape(value);
       }
     }
     addMask(ins, call.args);

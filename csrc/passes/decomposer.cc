@@ -256,7 +256,7 @@ NodeId Decomposer::reduce(Core op, NodeId arg, size_t last, size_t behind) {
   Node node;
   node.kind = NodeKind::kReduce;
   node.op = op;
-  node.elem = findsPlace(op) ? Elem::kI64 : Elem::kF32;
+  node.elem = isArgReduce(op) ? Elem::kI64 : Elem::kF32;
   node.args = {arg};
   node.reduced = static_cast<uint32_t>(last);
   node.behind = static_cast<uint32_t>(behind);

@@ -164,7 +164,7 @@ class Finder {
   // Memory of `id`, which is broadcast to `from`, by the dimensions of `shape`.
   std::optional<std::vector<Size>> stridesBy(NodeId id, const std::vector<Size>& from,
                                              const std::vector<Size>& shape) const {
-    const auto strides = broadcastStrides(node(id), from, meets);
+    const auto strides = broadcastStrides(node(id), from, unify);
     return strides ? stridesInShape(from, *strides, shape) : std::nullopt;
   }
 
@@ -280,13 +280,13 @@ class Finder {
     const Size keys = node(inner.right).sizes[keyRank - 1];
     const Size queries = node(inner.left).sizes[rank - 2];
     const size_t valueRank = node(outer.right).sizes.size();
-    bool agree = meets(head, head.hint) && meets(width, width.hint) && meets(head, across) &&
-                 meets(queries, product[product.size() - 2]) && meets(keys, product.back()) &&
-                 meets(queries, result.sizes[result.sizes.size() - 2]) && valueRank >= 2 &&
-                 meets(keys, node(outer.right).sizes[valueRank - 2]) && meets(queries, shape[2]) &&
-                 meets(keys, shape[3]);
+    bool agree = unify(head, head.hint) && unify(width, width.hint) && unify(head, across) &&
+                 unify(queries, product[product.size() - 2]) && unify(keys, product.back()) &&
+                 unify(queries, result.sizes[result.sizes.size() - 2]) && valueRank >= 2 &&
+                 unify(keys, node(outer.right).sizes[valueRank - 2]) && unify(queries, shape[2]) &&
+                 unify(keys, shape[3]);
     for (size_t d = 0; agree && d + 2 < result.sizes.size(); ++d) {
-      agree = result.sizes.size() == product.size() ? meets(product[d], result.sizes[d])
+      agree = result.sizes.size() == product.size() ? unify(product[d], result.sizes[d])
                                                     : result.sizes[d].fixed();
     }
     const auto q = agree ? operand(inner.left, product, shape, false) : std::nullopt;

@@ -54,7 +54,7 @@ class GradientBuilder {
   ir::Type typeFor(ir::TensorDesc meta) {
     return {ir::TypeKind::kTensor, trace_.internMeta(std::move(meta))};
   }
-  bool wants(size_t k) const { return isActive(tensor(k)); }
+  bool needsGradient(size_t k) const { return isActive(tensor(k)); }
   // The argument as eager mode keeps it, which is what the backward may read: itself, a view, or a copy.
   V saved(size_t k);
   // May others write to the tensor after the segment?

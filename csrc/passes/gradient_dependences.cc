@@ -48,7 +48,7 @@ class Dependences {
     }
     addChecked();
     if (form_.together.empty()) {
-      form_.again.assign(in_.graph.inputs.size(), KeptForm::kAll);
+      form_.recompute.assign(in_.graph.inputs.size(), KeptForm::kAll);
       return;
     }
     // A gradient that is a constant (zeros, of a step function) comes with whichever arrives.
@@ -59,7 +59,7 @@ class Dependences {
     std::vector<uint64_t> all = takes_;
     for (const auto& [now, value] : in_.graph.now) all[value] |= all[now];
     spread(all, false);
-    for (const ValueId value : in_.graph.inputs) form_.again.push_back(all[value]);
+    for (const ValueId value : in_.graph.inputs) form_.recompute.push_back(all[value]);
     spread(takes_, true);  // what is computed again needs what it is computed of
     for (size_t k = 0; k < form_.kept.size(); ++k) form_.kept[k].outputs = takes_[in_.keptValues[k]];
   }

@@ -364,7 +364,7 @@ class Differentiator {
   }
 
   // The segment as it was recorded, but for the norms.
-  ir::Trace makeAgain() {
+  ir::Trace makeRecompute() {
     ir::Trace from = trace();
     std::vector<ValueId> outputs = graph_.outputs;
     for (const BatchNorm& norm : norms_) {
@@ -555,7 +555,7 @@ class Differentiator {
           {indexIn(graph_.inputs, input), indexIn(graph_.outputs, held.value), held.times});
     }
     graph_.inputs.insert(graph_.inputs.end(), masks_.begin(), masks_.end());
-    graph_.again = makeAgain();
+    graph_.recompute = makeRecompute();
     for (const uint32_t at : sequence_) {
       if (inEpilogue_[at] || trace().code[at].op == Op::kSetGrad) {
         graph_.epilogue.push_back(at);

@@ -24,7 +24,7 @@ bool addScaled(B& b, size_t first, size_t second, double sign) {
   }
   const double factor = sign * (b.isNone(2) ? 1 : b.number(2));
   b.accumulateGradient(first, b.gradient());
-  if (b.wants(second)) {
+  if (b.needsGradient(second)) {
     b.accumulateGradient(second, factor == 1 ? b.gradient() : b.mul(val(b.gradient()), num(factor)));
   }
   return true;
@@ -82,10 +82,10 @@ bool larger(B& b, B::Comparison lost) {
   const V equal = b.compare(x, B::Comparison::kEq, val(y));
   const V shared =
       b.point(Operator::kWhereSelf, {val(equal), val(b.div(val(g), num(2))), val(g)}, b.dtype(g));
-  if (b.wants(0)) {
+  if (b.needsGradient(0)) {
     b.accumulateGradient(0, b.zeroWhere(b.compare(x, lost, val(y)), shared));
   }
-  if (b.wants(1)) {
+  if (b.needsGradient(1)) {
     b.accumulateGradient(1, b.zeroWhere(b.compare(y, lost, val(x)), shared));
   }
   return true;
@@ -103,10 +103,10 @@ bool rsub(B& b) { return addScaled(b, 1, 0, -1); }
 
 bool mul(B& b) {
   const V g = b.gradient();
-  if (b.wants(0)) {
+  if (b.needsGradient(0)) {
     b.accumulateGradient(0, b.mul(val(g), b.operand(1)));
   }
-  if (b.wants(1)) {
+  if (b.needsGradient(1)) {
     b.accumulateGradient(1, b.mul(val(g), b.operand(0)));
   }
   return true;
@@ -114,10 +114,10 @@ bool mul(B& b) {
 
 bool div(B& b) {
   const V g = b.gradient();
-  if (b.wants(0)) {
+  if (b.needsGradient(0)) {
     b.accumulateGradient(0, b.div(val(g), b.operand(1)));
   }
-  if (b.wants(1)) {
+  if (b.needsGradient(1)) {
     const ir::DType type = b.dtype(g);
     const V ratio = b.point(Operator::kDivTensor, {b.operand(0), b.operand(1)}, type);
     const V again = b.point(Operator::kDivTensor, {val(ratio), b.operand(1)}, type);
@@ -272,11 +272,11 @@ bool prelu(B& b) {
     wide[1] = std::accumulate(slopes.begin(), slopes.end(), int64_t{1}, std::multiplies<>());
   slope = b.reshape(slope, wide);
   const V positive = b.compare(x, B::Comparison::kGt, num(0));
-  if (b.wants(0)) {
+  if (b.needsGradient(0)) {
     b.accumulateGradient(0, b.point(Operator::kWhereSelf,
                                     {val(positive), val(g), val(b.mul(val(g), val(slope)))}, b.dtype(g)));
   }
-  if (b.wants(1)) {
+  if (b.needsGradient(1)) {
     const V each = b.zeroWhere(positive, b.mul(val(x), val(g)));
     b.accumulateGradient(1, b.reshape(b.sumTo(each, wide), slopes));
   }
@@ -304,17 +304,17 @@ bool where(B& b) {
   if (b.dtype(mask) != ir::DType::kBool) {
     return false;
   }
-  if (b.wants(1)) {
+  if (b.needsGradient(1)) {
     b.accumulateGradient(1, b.zeroUnless(mask, g));
   }
-  if (b.wants(2)) {
+  if (b.needsGradient(2)) {
     b.accumulateGradient(2, b.zeroWhere(mask, g));
   }
   return true;
 }
 
 bool maskedFill(B& b) {
-  if (b.wants(2) || b.dtype(b.tensor(1)) != ir::DType::kBool) {
+  if (b.needsGradient(2) || b.dtype(b.tensor(1)) != ir::DType::kBool) {
     return false;
   }
   b.accumulateGradient(0, b.zeroWhere(b.tensor(1), b.gradient()));
@@ -325,10 +325,10 @@ bool addcmul(B& b) {
   const V g = b.gradient();
   const double factor = b.isNone(3) ? 1 : b.number(3);
   b.accumulateGradient(0, g);
-  if (b.wants(1)) {
+  if (b.needsGradient(1)) {
     b.accumulateGradient(1, b.mul(val(b.mul(val(g), val(b.tensor(2)))), num(factor)));
   }
-  if (b.wants(2)) {
+  if (b.needsGradient(2)) {
     b.accumulateGradient(2, b.mul(val(b.mul(val(g), val(b.tensor(1)))), num(factor)));
   }
   return true;

@@ -28,10 +28,10 @@ V asMatrix(B& b, V x) {
 
 bool product(B& b, size_t first, size_t second) {
   const V g = b.gradient(), x = b.tensor(first), y = b.tensor(second);
-  if (b.wants(first)) {
+  if (b.needsGradient(first)) {
     b.accumulateGradient(first, b.matmul(g, matrixTransposed(b, y)));
   }
-  if (b.wants(second)) {
+  if (b.needsGradient(second)) {
     b.accumulateGradient(second, b.matmul(matrixTransposed(b, x), g));
   }
   return true;
@@ -77,13 +77,13 @@ bool linear(B& b) {
     return false;
   }
   const V g = asMatrix(b, b.gradient());
-  if (b.wants(0)) {
+  if (b.needsGradient(0)) {
     b.accumulateGradient(0, b.reshape(b.matmul(g, b.saved(1)), b.sizes(x)));
   }
-  if (b.wants(1)) {
+  if (b.needsGradient(1)) {
     b.accumulateGradient(1, b.matmul(matrixTransposed(b, g), asMatrix(b, b.saved(0))));
   }
-  if (b.wants(2)) {
+  if (b.needsGradient(2)) {
     b.accumulateGradient(2, g);
   }
   return true;
@@ -96,7 +96,7 @@ bool addmm(B& b) {
   if (!isOne(b, 3) || !isOne(b, 4)) {
     return false;
   }
-  if (b.wants(0)) {
+  if (b.needsGradient(0)) {
     b.accumulateGradient(0, b.gradient());
   }
   return product(b, 1, 2);
@@ -110,10 +110,10 @@ bool matmul(B& b) {
   }
   if (left.size() > 2 && right.size() == 2) {
     const V g = asMatrix(b, b.gradient());
-    if (b.wants(0)) {
+    if (b.needsGradient(0)) {
       b.accumulateGradient(0, b.reshape(b.matmul(g, matrixTransposed(b, b.saved(1))), left));
     }
-    if (b.wants(1)) {
+    if (b.needsGradient(1)) {
       b.accumulateGradient(1, b.matmul(matrixTransposed(b, asMatrix(b, b.saved(0))), g));
     }
     return true;
@@ -128,10 +128,10 @@ bool matmul(B& b) {
     return b.reshape(v, {batch, sizes[sizes.size() - 2], sizes.back()});
   };
   const V g = flat(b.gradient());
-  if (b.wants(0)) {
+  if (b.needsGradient(0)) {
     b.accumulateGradient(0, b.reshape(b.matmul(g, matrixTransposed(b, flat(b.saved(1)))), left));
   }
-  if (b.wants(1)) {
+  if (b.needsGradient(1)) {
     b.accumulateGradient(1, b.reshape(b.matmul(matrixTransposed(b, flat(b.saved(0))), g), right));
   }
   return true;

@@ -83,13 +83,13 @@ Dims lastDims(B& b, V x, size_t count) {
 void normGradients(B& b, V scaled, V weighed, V factor, const Dims& dims, bool centred, size_t weight,
                    size_t bias) {
   const V g = b.cast(b.gradient(), ir::DType::kF32);
-  if (b.wants(bias)) {
+  if (b.needsGradient(bias)) {
     b.accumulateGradient(bias, g);
   }
-  if (b.wants(weight)) {
+  if (b.needsGradient(weight)) {
     b.accumulateGradient(weight, b.mul(val(g), val(weighed)));
   }
-  if (!b.wants(0)) {
+  if (!b.needsGradient(0)) {
     return;
   }
   const V w = b.isNone(weight) ? ir::kNone : b.cast(b.tensor(weight), ir::DType::kF32);
@@ -172,9 +172,9 @@ bool rmsNorm(B& b) {
     const V square = b.sum(b.mul(val(input), val(input)), dims, true, true);
     factor = b.point(Operator::kRsqrt, {val(b.add(val(square), num(eps)))});
     // The weight's gradient takes the product that eager mode keeps, the input's one the input.
-    if (!b.wants(0) || b.isSeen(input)) product = b.mul(val(input), val(factor));
+    if (!b.needsGradient(0) || b.isSeen(input)) product = b.mul(val(input), val(factor));
   }
-  const V scaled = b.wants(0) ? b.mul(val(input), val(factor)) : product;
+  const V scaled = b.needsGradient(0) ? b.mul(val(input), val(factor)) : product;
   normGradients(b, scaled, product == ir::kNone ? scaled : product, factor, dims, false, 2, 99);
   return true;
 }

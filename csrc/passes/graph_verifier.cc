@@ -267,7 +267,7 @@ class Verifier {
   void checkReduce(NodeId id) {
     const Node& node = nodes_[id];
     const Node& from = arg(node, 0);
-    const Elem expected = findsPlace(node.op) ? Elem::kI64 : from.elem;
+    const Elem expected = isArgReduce(node.op) ? Elem::kI64 : from.elem;
     if (node.elem != expected) {
       problem(id, "the result is of another type");
     }

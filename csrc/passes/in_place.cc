@@ -68,7 +68,7 @@ bool InPlaceBuilder::add(const Instruction& ins, std::string_view name) {
     return false;
   }
   nodeOf_[ins.firstResult] = nodeOf_[operands[0].id];
-  memory_.setSame(ins.firstResult, operands[0].id);
+  memory_.setAlias(ins.firstResult, operands[0].id);
   return true;
 }
 

@@ -66,7 +66,7 @@ struct KernelProduct {
   int64_t depth = 0;                        // of k that is packed at once
   // Of every target: a strip is a multiple of the columns of its tiles, and nobody packs more of k.
   static constexpr int64_t kStrip = 64;  // columns
-  static constexpr int64_t kMostDepth = 512;
+  static constexpr int64_t kMaxDepth = 512;
 };
 
 // Attention: accesses 0, 1 and 2 are queries, keys and values, by batch, head, row and element; what is added
@@ -82,7 +82,7 @@ struct KernelAttention {
   bool few = false;
   // Queries that a thread takes at once: a multiple of the columns of every target's tiles.
   static constexpr int64_t kChunk = 64;
-  static constexpr int64_t kMostSize = 256;
+  static constexpr int64_t kMaxSize = 256;
 };
 
 struct Kernel {

@@ -91,7 +91,7 @@ std::optional<ProductForm> productForm(const Node& left, const Node& right, bool
 
 // The second operand is packed for every run, which takes about as long as a few rows do; a product of fewer
 // rows, or of a narrow matrix, is bound by memory in any case.
-bool isWorthTiles(const ProductForm& form) {
+bool isTilingProfitable(const ProductForm& form) {
   constexpr int64_t kLeastDepth = 8;  // sums are stored after so many steps, which take as long as that
   const Target::Products& least = target().products;
   return form.m.hint >= least.fewestRows && form.n >= least.fewestColumns && form.k >= kLeastDepth;

@@ -27,7 +27,7 @@ struct ProductForm {
 std::optional<ProductForm> productForm(const Node& left, const Node& right, bool byRows);
 
 // Of target(): is a kernel of our own (Kernel::product) better than BLAS?
-bool isWorthTiles(const ProductForm& form);
+bool isTilingProfitable(const ProductForm& form);
 // Rows that share the packing of the second operand; how much of k is packed at once.
 int64_t chunkOf(const ProductForm& form);
 int64_t depthOf(const ProductForm& form);

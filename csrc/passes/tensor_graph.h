@@ -49,7 +49,7 @@ struct CoreInfo {
 };
 const CoreInfo& coreInfo(Core op);
 inline bool isReduce(Core op) { return op >= Core::kReduceSum; }
-inline bool findsPlace(Core op) { return op == Core::kReduceArgMax || op == Core::kReduceArgMin; }
+inline bool isArgReduce(Core op) { return op == Core::kReduceArgMax || op == Core::kReduceArgMin; }
 inline bool isCompare(Core op) { return op >= Core::kEq && op <= Core::kGe; }
 
 // Types of elements that kernels compute with: some of ir::DType, by the same numbers. Tensors of others only

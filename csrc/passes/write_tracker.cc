@@ -77,13 +77,13 @@ bool provablyDisjoint(const Node& first, const Node& second, int64_t offset) {
 
 }  // namespace
 
-void WriteTracker::setSame(ValueId value, ValueId other) {
+void WriteTracker::setAlias(ValueId value, ValueId other) {
   tensorOf_[value] = tensorOf_[other];
   contentOf_[value] = contentOf_[other];
   stale_[value] = stale_[other];
 }
 
-void WriteTracker::share(ValueId value) {
+void WriteTracker::noteEscape(ValueId value) {
   if (tensorOf_[value] != ir::kNone) {
     shared_.insert(memoryOf(graph_, tensorOf_[value]).base);
   }

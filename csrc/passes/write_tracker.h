@@ -34,7 +34,7 @@ class WriteTracker {
   // The value is an input or a view of one: this node, whose content it has unless there is another.
   void setTensor(ir::ValueId value, NodeId tensor) { tensorOf_[value] = tensor; }
   // ... or the same tensor as another value.
-  void setSame(ir::ValueId value, ir::ValueId other);
+  void setAlias(ir::ValueId value, ir::ValueId other);
   // kNone: the segment made it.
   NodeId tensorOf(ir::ValueId value) const { return tensorOf_[value]; }
   // Has it been written to?
@@ -45,9 +45,9 @@ class WriteTracker {
   bool isStale(ir::ValueId value) const { return stale_[value]; }
   void setStale(ir::ValueId value) { stale_[value] = true; }
   // Somebody unknown may look at the value's memory from here on.
-  void share(ir::ValueId value);
+  void noteEscape(ir::ValueId value);
   // ... or somebody looks at that of a node that the segment made.
-  void look(NodeId node) { viewed_.insert(node); }
+  void noteView(NodeId node) { viewed_.insert(node); }
   bool hasViews(NodeId node) const { return viewed_.contains(node); }
 
   // May a write to one value change what is read of the other one meanwhile? Such a result hangs on the order

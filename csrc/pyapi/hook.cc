@@ -16,7 +16,7 @@ thread_local Frame* passedOn = nullptr;
 
 PyObject* evaluate(PyThreadState* tstate, Frame* frame, int throwing) {
   if (frame == passedOn) return _PyEval_EvalFrameDefault(tstate, frame, throwing);
-  return isServiceFrame(frame) || ours == nullptr ? evalFrameBelow(tstate, frame, throwing)
+  return isServiceFrame(frame) || ours == nullptr ? evalFrameWithNext(tstate, frame, throwing)
                                                   : ours(tstate, frame, throwing);
 }
 
@@ -43,7 +43,7 @@ void removeEvalHook() {
 
 bool evalHookInstalled() { return ours != nullptr; }
 
-PyObject* evalFrameBelow(PyThreadState* tstate, Frame* frame, int throwing) {
+PyObject* evalFrameWithNext(PyThreadState* tstate, Frame* frame, int throwing) {
   if (below == _PyEval_EvalFrameDefault) return below(tstate, frame, throwing);
   Frame* outer = std::exchange(passedOn, frame);
   PyObject* result = below(tstate, frame, throwing);

@@ -21,7 +21,7 @@ bool evalHookInstalled();
 
 // Evaluates a frame with the evaluator below ours (CPython's own, mostly): how a hook passes a frame on. A
 // new reference, or null with an exception pending.
-PyObject* evalFrameBelow(PyThreadState* tstate, Frame* frame, int throwing);
+PyObject* evalFrameWithNext(PyThreadState* tstate, Frame* frame, int throwing);
 
 // The evaluator of this thread's interpreter, whoever's it is. For the length of one call, see
 // runtime/frame_rebuild.cc.

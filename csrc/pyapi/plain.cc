@@ -228,7 +228,7 @@ bool isTorchConstant(PyObject* object) {
   return isTorchDevice(Py_TYPE(object)) || isTorchName(Py_TYPE(object));
 }
 
-bool isMadeAnew(PyObject* object) { return !isTorchName(Py_TYPE(object)) && isPlain(object); }
+bool isComparedByValue(PyObject* object) { return !isTorchName(Py_TYPE(object)) && isPlain(object); }
 
 bool isNumpyNumber(PyObject* object) { return numberBytes(Py_TYPE(object)) != 0; }
 

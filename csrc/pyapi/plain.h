@@ -20,7 +20,7 @@ bool isTorchConstant(PyObject* object);
 
 // True for a plain constant that programs make anew where they need it: a torch.device, a torch.Size, tuples
 // of these. A guard on such an object compares its value.
-bool isMadeAnew(PyObject* object);
+bool isComparedByValue(PyObject* object);
 
 // A number of one of numpy's scalar types: not plain (it has methods of its own), but immutable.
 bool isNumpyNumber(PyObject* object);

@@ -17,7 +17,7 @@ inline SliceParts partsOfSlice(PyObject* object) {
   return {slice->start, slice->stop, slice->step};
 }
 // x[:]
-inline bool takesAll(PyObject* slice) {
+inline bool isFullSlice(PyObject* slice) {
   const SliceParts parts = partsOfSlice(slice);
   return parts.start == Py_None && parts.stop == Py_None && parts.step == Py_None;
 }

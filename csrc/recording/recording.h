@@ -22,9 +22,9 @@ namespace kintsugi::recording {
 
 struct Recording {
   guard::Document document;
-  std::vector<pyapi::Ref<>> consts;                 // by ConstId
-  std::vector<torchapi::GlobalState> globalStates;  // by state number
-  std::vector<torchapi::StateBehind> statesBehind;  // calls
+  std::vector<pyapi::Ref<>> consts;                        // by ConstId
+  std::vector<torchapi::GlobalState> globalStates;         // by state number
+  std::vector<torchapi::StateAfterCall> statesAfterCalls;  // calls
   // Places where the compiled graph is split, for explain(): opaque steps and refused mendings.
   std::vector<diag::Diagnostic> breaks;
   std::vector<uint64_t> sourceHashes;  // by SourceId: of the path

@@ -80,8 +80,8 @@ int leanChecks = 0;
 
 }  // namespace
 
-bool CompiledTrace::admits(const pyapi::Arguments& args, const Differentiating* only, SlotArray slots,
-                           bool& bypassRunners) {
+bool CompiledTrace::entryGuardsHold(const pyapi::Arguments& args, const DistinguishingGuards* only,
+                                    SlotArray slots, bool& bypassRunners) {
   bypassRunners = false;
   const bool stale = only != nullptr && (!lean_ || leanVersion_ != only->version);
   if (only == nullptr || (stale && leanChecks > 0)) {

@@ -20,7 +20,7 @@
 namespace kintsugi::runtime {
 
 // The guards that have told calls of a callable apart, by guardHash().
-struct Differentiating {
+struct DistinguishingGuards {
   std::unordered_set<uint64_t> guards;
   uint64_t version = 0;  // of the set
 };
@@ -37,8 +37,8 @@ class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
   // Do the guards at entry let the call in? Then `slots` is filled. `only` (may be null): no others are
   // checked. `bypassRunners`: tensors that nothing guards are others than were recorded, so that only replay
   // may run.
-  bool admits(const pyapi::Arguments& args, const Differentiating* only, SlotArray slots,
-              bool& bypassRunners);
+  bool entryGuardsHold(const pyapi::Arguments& args, const DistinguishingGuards* only, SlotArray slots,
+                       bool& bypassRunners);
   bool unguardedDiffer(guard::BlockId block, PyObject* const* slots) const {
     return !unguarded_.empty() && differ(unguarded_, block, slots);
   }
@@ -69,8 +69,8 @@ class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
   ReplayProgram replay_;
   SideTraces sides_;
   std::vector<guard::Guard> unguarded_;  // of recording_.unguarded, those whose tensors a run reads
-  // The guards of Differentiating alone, in its version `leanVersion_`, and those on tensors that it leaves
-  // out.
+  // The guards of DistinguishingGuards alone, in its version `leanVersion_`, and those on tensors that it
+  // leaves out.
   std::unique_ptr<GuardProgram> lean_;
   uint64_t leanVersion_ = 0;
   std::vector<guard::Guard> leanUnguarded_;

@@ -44,7 +44,7 @@ class ExitHandler {
  public:
   virtual ~ExitHandler() = default;
   // An exit at a guard that no side trace covers. True: collect an ExitContext and call run().
-  virtual bool wants(CompiledTrace& trace, uint32_t guard) = 0;
+  virtual bool shouldRecord(CompiledTrace& trace, uint32_t guard) = 0;
   // Runs the frames to their end (recording or not), like runFrames(): a new reference, or null with an
   // exception pending.
   virtual PyObject* run(ExitContext context, std::vector<FrameImage> images) = 0;

@@ -60,7 +60,7 @@ HeldInputs::HeldInputs(NativeFrame& frame) : frame_(frame) {
 
 HeldInputs::~HeldInputs() {
   for (NativeFrame::Held& held : frame_.held) {
-    torchapi::letGo(held.memory);
+    torchapi::releaseMemory(held.memory);
   }
 }
 

@@ -187,8 +187,8 @@ struct NativePlanStep {
 
 struct NativePlan {
   size_t slotCount = 0;
-  NativeDevice* device = &processor();                 // of all kernels and what they make
-  int64_t worthAThread = target().costs.worthAThread;  // so many cheap operations on elements
+  NativeDevice* device = &processor();                         // of all kernels and what they make
+  int64_t minWorkPerThread = target().costs.minWorkPerThread;  // so many cheap operations on elements
   struct Input {
     torchapi::ValueKind kind = torchapi::ValueKind::kTensor;
     bool known = false;  // else any ordinary tensor will do

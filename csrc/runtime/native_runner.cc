@@ -183,7 +183,7 @@ int64_t unitsOf(const NativeKernel& kernel, const std::vector<int64_t>& numbers)
 }
 
 // False: an index was out of range.
-bool runKernel(const NativeKernel& kernel, int64_t worthAThread, NativeFrame& frame) {
+bool runKernel(const NativeKernel& kernel, int64_t minWorkPerThread, NativeFrame& frame) {
   for (const NativeMade& made : kernel.made) {
     make(made, frame);
   }
@@ -202,7 +202,7 @@ bool runKernel(const NativeKernel& kernel, int64_t worthAThread, NativeFrame& fr
   }
   const int64_t unit =
       kernel.flat || kernel.chunk != 0 ? kernel.cost : kernel.cost * std::max<int64_t>(1, numbers[0]);
-  const int64_t grain = std::max<int64_t>(1, worthAThread / unit);
+  const int64_t grain = std::max<int64_t>(1, minWorkPerThread / unit);
   NativeDevice& device = *frame.plan->device;
   device.launch({kernel.function, numbers.data(), frame.memory.data(), count, grain});
   if (kernel.checks) {
@@ -372,7 +372,7 @@ bool runSteps(const NativePlan& plan, NativeFrame& frame) {
     const NativePlanStep& step = plan.steps[at];
     switch (step.kind) {
       case NativeStepKind::kKernel:
-        if (!runKernel(plan.kernels[step.index], plan.worthAThread, frame)) {
+        if (!runKernel(plan.kernels[step.index], plan.minWorkPerThread, frame)) {
           return false;
         }
         break;
@@ -547,12 +547,12 @@ SegmentRunner::Status NativeRunner::runTrial(uint32_t trial, std::span<const Val
     updateMinimum(trials_->times[which], diag::events::nowNs() - start);
   }
   if (trial == 1) {
-    choose();
+    pickFastestPlan();
   }
   return status;
 }
 
-void NativeRunner::choose() {
+void NativeRunner::pickFastestPlan() {
   constexpr uint64_t kNoise = 32;  // a difference of one in so many
   std::vector<uint64_t> times;
   for (const std::atomic<uint64_t>& time : trials_->times) {
@@ -653,11 +653,11 @@ void NativeRunner::replayed(uint64_t nanoseconds) {
     won_.fetch_add(native <= nanoseconds ? 1 : -1, std::memory_order_relaxed);
   }
   if (turnsLeft_.load(std::memory_order_relaxed) == 0) {
-    judge();
+    compareWithReplay();
   }
 }
 
-void NativeRunner::judge() {
+void NativeRunner::compareWithReplay() {
   constexpr uint32_t kMostRounds = 3;
   constexpr uint64_t kClose = 12;  // a difference of one in so many
   constexpr uint64_t kFarSlower = 3;

@@ -65,8 +65,8 @@ class NativeRunner : public SegmentRunner {
                  std::span<torchapi::Value> outputs);
   Status runTrial(uint32_t trial, std::span<const torchapi::Value> inputs,
                   std::span<torchapi::Value> outputs);
-  void choose();
-  void judge();
+  void pickFastestPlan();
+  void compareWithReplay();
   bool isPausing();
   void noteWastedRun();
   std::unique_ptr<NativeFrame> take(const NativePlan& plan);

@@ -156,7 +156,7 @@ Outcome Run::run() {
     gil_.hold();
     const Step& left = code_->steps[position];  // of a segment, perhaps one inside
     if (outcome == Outcome::kExit && !exitSoon_ && isGuard(left.op)) {
-      if (cross(left)) {
+      if (enterSideTrace(left)) {
         position = static_cast<size_t>(-1);  // at the beginning of the side trace
         continue;
       }
@@ -169,7 +169,7 @@ Outcome Run::run() {
 }
 
 // Goes on in the side trace whose own guard holds, if there is one.
-bool Run::cross(const Step& step) {
+bool Run::enterSideTrace(const Step& step) {
   ExitSite* site = owner_->sides().find(step.index);
   if (site == nullptr || step.forced) {
     return false;
@@ -184,13 +184,13 @@ bool Run::cross(const Step& step) {
       return false;
     }
     owner_->sides().used(link);
-    enter(link.trace);
+    switchTo(link.trace);
     return true;
   }
   return false;
 }
 
-void Run::enter(std::shared_ptr<CompiledTrace> side) {
+void Run::switchTo(std::shared_ptr<CompiledTrace> side) {
   const ReplayCode& code = side->replay().code();
   const size_t sourcesBefore = recording_->document.sources.nodes.size();
   const size_t sourceCount = side->recording().document.sources.nodes.size();
@@ -603,7 +603,8 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args,
     if (!raising) {
       owner.sideExits.fetch_add(1, std::memory_order_relaxed);
       reportSideExit(run.owner(), run.exitState);
-      if (run.exitGuard != ir::kNone && handler != nullptr && handler->wants(run.owner(), run.exitGuard)) {
+      if (run.exitGuard != ir::kNone && handler != nullptr &&
+          handler->shouldRecord(run.owner(), run.exitGuard)) {
         context.emplace(ExitContext{.trace = run.owner().shared_from_this(),
                                     .args = args,
                                     .guard = run.exitGuard,

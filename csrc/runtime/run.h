@@ -120,8 +120,8 @@ class Run {
   void storeResult(ir::ValueId value, pyapi::Ref<> object);
   void drop(const Step& step, uint32_t from, uint32_t to);
 
-  bool cross(const Step& step);
-  void enter(std::shared_ptr<CompiledTrace> side);
+  bool enterSideTrace(const Step& step);
+  void switchTo(std::shared_ptr<CompiledTrace> side);
   bool guardHolds(const ReplayCode& code, const Step& step, size_t position);
 
   // The program that runs: pointers, because the run goes from trace to trace.
@@ -140,7 +140,7 @@ class Run {
   size_t reached_ = 0;          // where run() has ended: a position in code_->steps
   bool exitSoon_ = false;       // a value is not of the recorded kind: leave at the next snapshot
   bool traced_ = false;         // leave at the next snapshot whose frames can be rebuilt
-  bool bypassRunners_ = false;  // runners must not run: see CompiledTrace::admits()
+  bool bypassRunners_ = false;  // runners must not run: see CompiledTrace::entryGuardsHold()
 };
 
 }  // namespace kintsugi::runtime

@@ -44,7 +44,7 @@ TraceCache::~TraceCache() {
 }
 
 std::shared_ptr<CompiledTrace> TraceCache::lookup(const pyapi::Arguments& args, SlotBuffer& slots,
-                                                  const Differentiating* only) {
+                                                  const DistinguishingGuards* only) {
   bool anyDead = false;
   for (size_t i = 0; i < entries_.size(); ++i) {
     // A copy of the pointer: a check may drop objects of the last one, and their finalizers may clear this
@@ -58,8 +58,8 @@ std::shared_ptr<CompiledTrace> TraceCache::lookup(const pyapi::Arguments& args, 
     if (!shapeMatches(recording, args)) {
       continue;
     }
-    if (trace->admits(args, only, slots.reserve(recording.document.sources.nodes.size()),
-                      slots.bypassRunners)) {
+    if (trace->entryGuardsHold(args, only, slots.reserve(recording.document.sources.nodes.size()),
+                               slots.bypassRunners)) {
       noteHit(trace.get(), i);
       return trace;
     }

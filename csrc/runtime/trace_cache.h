@@ -41,7 +41,7 @@ class SlotBuffer {
   }
   SlotArray data() { return data_; }
 
-  bool bypassRunners = false;  // of the trace that was found: see CompiledTrace::admits()
+  bool bypassRunners = false;  // of the trace that was found: see CompiledTrace::entryGuardsHold()
 
  private:
   static constexpr size_t kInline = 32;
@@ -83,7 +83,7 @@ class TraceCache {
   // `slots`, borrowed from what the arguments hold.
   // `only` (may be null): guards that are checked, and no others.
   std::shared_ptr<CompiledTrace> lookup(const pyapi::Arguments& args, SlotBuffer& slots,
-                                        const Differentiating* only = nullptr);
+                                        const DistinguishingGuards* only = nullptr);
 
   // Why lookup() found nothing, newest trace last; to be asked before the call runs, since it changes the
   // state. Also kept for lastMiss().

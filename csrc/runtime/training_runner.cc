@@ -77,7 +77,7 @@ void updateMinimum(std::atomic<uint64_t>& least, uint64_t time) {
 // Shared with the nodes.
 struct TrainingRunner::Code {
   TrainingPlans plans;
-  mutable PlanRunner forward, backward, again, epilogue;
+  mutable PlanRunner forward, backward, recompute, epilogue;
   std::shared_ptr<const torchapi::GradNodeCode> native, replay;
   mutable std::atomic<uint64_t> backwards{0};
   mutable std::atomic<uint64_t> nativeTime{kUnknownTime};
@@ -104,10 +104,10 @@ class TrainingRunner::NativeCode : public torchapi::GradNodeCode {
     return true;
   }
 
-  bool again(std::span<const Value> inputs, std::span<Value> outputs) const override {
+  bool recompute(std::span<const Value> inputs, std::span<Value> outputs) const override {
     const GradModeScope scope;
     const std::shared_ptr<const Code> code = code_.lock();
-    return code != nullptr && code->again.runPlan(inputs, outputs);
+    return code != nullptr && code->recompute.runPlan(inputs, outputs);
   }
 
  protected:
@@ -171,7 +171,7 @@ std::string TrainingRunner::failure() const {
   if (!ready_.load(std::memory_order_acquire)) {
     return {};
   }
-  for (const PlanRunner* plan : {&code_->forward, &code_->backward, &code_->again, &code_->epilogue}) {
+  for (const PlanRunner* plan : {&code_->forward, &code_->backward, &code_->recompute, &code_->epilogue}) {
     if (std::string text = plan->failure(); !text.empty()) {
       return text;
     }
@@ -184,7 +184,7 @@ uint64_t TrainingRunner::backwards() const {
 }
 
 void TrainingRunner::setPlans(TrainingPlans plans) {
-  KINTSUGI_CHECK(plans.forward != nullptr && plans.backward != nullptr && plans.again != nullptr,
+  KINTSUGI_CHECK(plans.forward != nullptr && plans.backward != nullptr && plans.recompute != nullptr,
                  "a plan is missing");
   KINTSUGI_CHECK((plans.epilogue == nullptr) == (plans.epilogueCount == 0), plans.epilogueCount,
                  " results of the epilogue");
@@ -193,7 +193,7 @@ void TrainingRunner::setPlans(TrainingPlans plans) {
   auto code = std::make_shared<Code>();
   code->forward.setPlan(std::move(plans.forward));
   code->backward.setPlan(std::move(plans.backward));
-  code->again.setPlan(std::move(plans.again));
+  code->recompute.setPlan(std::move(plans.recompute));
   if (plans.epilogue != nullptr) {
     code->epilogue.setPlan(std::move(plans.epilogue));
   }
@@ -265,7 +265,7 @@ bool TrainingRunner::runForward(const std::shared_ptr<Code>& code, bool replay, 
   bool done = false;
   {
     const GradModeScope scope;
-    done = code->again.runPlan(leaves, outputs);
+    done = code->recompute.runPlan(leaves, outputs);
   }
   for (size_t k = 0; done && k < count; ++k) {
     if (form.follows[k]) {
@@ -374,7 +374,7 @@ SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::sp
   while (turns != 0 && !turnsLeft_.compare_exchange_weak(turns, turns - 1, std::memory_order_relaxed)) {
   }
   if (turns == 0) {
-    judge(*code);
+    compareWithReplay(*code);
   }
   const bool replay = turns % 2 != 0;
   std::vector<Value> made, all(inputs.begin(), inputs.end());
@@ -413,7 +413,7 @@ SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::sp
 }
 
 // Decides between native code and replay, once all turns are taken and both have been run backwards.
-void TrainingRunner::judge(const Code& code) {
+void TrainingRunner::compareWithReplay(const Code& code) {
   const uint64_t native = code.nativeTime.load(std::memory_order_relaxed);
   const uint64_t replay = code.replayTime.load(std::memory_order_relaxed);
   if (native != kUnknownTime && replay != kUnknownTime && native > replay &&

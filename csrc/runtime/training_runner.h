@@ -43,12 +43,12 @@ struct TrainingPlans {
   std::vector<Store> stores;
   std::unique_ptr<const NativePlan> forward;
   std::unique_ptr<const NativePlan> backward;
-  std::unique_ptr<const NativePlan> again;     // inputs to the node's outputs, operator by operator
-  std::unique_ptr<const NativePlan> epilogue;  // null: there is none
-  std::vector<ir::SegmentPlace> results;       // kOwn: of the epilogue
-  std::vector<NativePlan::Input> inputs;       // what they have to be
-  std::optional<bool> gradBefore;              // the grad mode that a run has to start in
-  std::optional<bool> gradAfter;               // ... and leaves
+  std::unique_ptr<const NativePlan> recompute;  // inputs to the node's outputs, operator by operator
+  std::unique_ptr<const NativePlan> epilogue;   // null: there is none
+  std::vector<ir::SegmentPlace> results;        // kOwn: of the epilogue
+  std::vector<NativePlan::Input> inputs;        // what they have to be
+  std::optional<bool> gradBefore;               // the grad mode that a run has to start in
+  std::optional<bool> gradAfter;                // ... and leaves
 };
 
 class TrainingRunner : public SegmentRunner {
@@ -92,7 +92,7 @@ class TrainingRunner : public SegmentRunner {
                         std::span<const torchapi::Value> made);
   static void store(const TrainingPlans& plans, std::span<const torchapi::Value> inputs,
                     std::span<const torchapi::Value> made);
-  void judge(const Code& code);
+  void compareWithReplay(const Code& code);
 
   std::shared_ptr<Code> code_;  // set before ready_ is
   std::atomic<bool> ready_{false};

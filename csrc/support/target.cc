@@ -96,7 +96,7 @@ void describeCosts(Target& t, const VectorLevelInfo& level) {
   const int64_t each = level.registerFloats;
   const auto line = static_cast<int64_t>(t.machine.lineBytes);
   const auto l1 = static_cast<int64_t>(t.machine.l1Bytes), l2 = static_cast<int64_t>(t.machine.l2Bytes);
-  c.worthAThread = kWake * each;
+  c.minWorkPerThread = kWake * each;
   c.updateGrain = kWake * 8;  // eight a nanosecond, whatever the vectors: bound by memory
   c.smallKernel = kLaunch * each;
   c.smallTensor = kAllocate * each;

@@ -93,7 +93,7 @@ struct Target {
 
   // What is worth doing; in elements, if nothing else is said.
   struct Costs {
-    int64_t worthAThread = 65536;            // cheap operations on elements that are worth waking a thread
+    int64_t minWorkPerThread = 65536;        // cheap operations on elements that are worth waking a thread
     int64_t updateGrain = 32768;             // elements written at places that integers name, likewise
     int64_t smallKernel = 4096;              // takes as long as to launch it
     int64_t smallTensor = 16384;             // takes less time to compute than to allocate

@@ -176,7 +176,7 @@ GlobalState GlobalState::current() {
   return state;
 }
 
-bool GlobalState::isLike(GlobalState other) const {
+bool GlobalState::equalsExceptGradMode(GlobalState other) const {
   other.words[kFlags] ^= (other.words[kFlags] ^ words[kFlags]) & kGradMode;
   return *this == other;
 }

@@ -21,7 +21,7 @@ struct GlobalState {
   bool operator==(const GlobalState&) const = default;
   bool isCurrent() const { return current() == *this; }
   // True if the two differ in the grad mode at most.
-  bool isLike(GlobalState other) const;
+  bool equalsExceptGradMode(GlobalState other) const;
   // True if a recording can start. False while a dispatch mode, a function mode or a functorch transform is
   // active, autograd detects anomalies, or operators of torch.Tensor are replaced.
   bool recordable() const;
@@ -33,9 +33,9 @@ struct GlobalState {
 };
 
 // The state after a call, as a recording saw it.
-struct StateBehind {
+struct StateAfterCall {
   ir::ValueId call;  // its result
-  bool like;         // the state was that of the trace's entry, except for the grad mode
+  bool unchanged;    // the state was that of the trace's entry, except for the grad mode
   bool gradMode;
 };
 

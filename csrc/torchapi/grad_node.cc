@@ -110,7 +110,7 @@ class SegmentBackward final : public autograd::Node {
     // If a mode or transform sees the backward's operators, it has to see those of eager mode.
     ordinary = ordinary && mayUseOwnKernels();
     if (!ordinary || c10::GradMode::is_enabled() || !runCode(gradients, all, made) ||
-        (!all && !areFinite(made) && kept_.mayRunAgain(arrived_))) {
+        (!all && !areFinite(made) && kept_.mayRecompute(arrived_))) {
       made = runAgain(gradients);
     }
     for (size_t k = 0; k < form.feeds.size(); ++k) {
@@ -208,11 +208,11 @@ class SegmentBackward final : public autograd::Node {
     std::vector<Value> values = numbers_;
     for (size_t k = 0; k < aliases.size(); ++k) {
       if (numbers_[k].kind == ValueKind::kTensor) {
-        aliases[k] = kept_.inputAgain(k, create);
+        aliases[k] = kept_.recomputeInput(k, create);
         values[k] = borrowed(aliases[k]);
       }
     }
-    TORCH_CHECK(code_->again(values, outputs.all()),
+    TORCH_CHECK(code_->recompute(values, outputs.all()),
                 "kintsugi: a segment could not be run again for the gradient of its gradient");
     for (size_t k = 0; k < aliases.size(); ++k) kept_.moveInput(k, aliases[k]);
   }
@@ -221,7 +221,7 @@ class SegmentBackward final : public autograd::Node {
   // would also differentiate the path by which one input was computed from another.
   autograd::variable_list runAgain(const autograd::variable_list& gradients) {
     const bool create = c10::GradMode::is_enabled();
-    kept_.checkRunAgain(arrived_);
+    kept_.checkRecompute(arrived_);
     const c10::AutoGradMode on(true);
     autograd::variable_list aliases(kept_.inputCount());
     const GradNodeForm& form = code_->form();

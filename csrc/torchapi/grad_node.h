@@ -44,7 +44,7 @@ class GradNodeCode {
   // Missing gradients are passed as zeros, or, if this is false, as empty values.
   virtual bool takesZeros() const { return true; }
   // Runs the segment again, from inputs to outputs, in the current grad mode.
-  virtual bool again(std::span<const Value> inputs, std::span<Value> outputs) const = 0;
+  virtual bool recompute(std::span<const Value> inputs, std::span<Value> outputs) const = 0;
 
  private:
   GradNodeForm form_;

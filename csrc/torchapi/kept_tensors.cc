@@ -57,7 +57,7 @@ void KeptTensors::keepInputs(std::span<const Value> inputs) {
     seen.counter = impl.version_counter();
     if (isStored(k)) {
       seen.tensor = seen.tensor.variable_data();  // gets a version counter of its own
-    } else if (form_.again[k] != 0) {
+    } else if (form_.recompute[k] != 0) {
       seen.then = sameMemory(impl);
     }
   }
@@ -126,12 +126,12 @@ void KeptTensors::check(uint64_t arrived, const torch::autograd::Node& node) con
 
 const KeptTensors::Seen* KeptTensors::writtenInput(uint64_t arrived) const {
   for (size_t k = 0; k < inputs_.size(); ++k) {
-    if ((form_.again[k] & arrived) != 0 && !isStored(k) && inputs_[k].isWritten()) return &inputs_[k];
+    if ((form_.recompute[k] & arrived) != 0 && !isStored(k) && inputs_[k].isWritten()) return &inputs_[k];
   }
   return nullptr;
 }
 
-void KeptTensors::checkRunAgain(uint64_t arrived) const {
+void KeptTensors::checkRecompute(uint64_t arrived) const {
   TORCH_CHECK(!isCleared_, torch::autograd::ERR_BACKWARD_TWICE);
   if (const Seen* seen = writtenInput(arrived)) raiseModified(*seen);
 }
@@ -164,7 +164,7 @@ bool KeptTensors::moveLeaves() {
   return true;
 }
 
-at::Tensor KeptTensors::inputAgain(size_t k, bool attached) const {
+at::Tensor KeptTensors::recomputeInput(size_t k, bool attached) const {
   const Seen& seen = inputs_[k];
   const bool moved = seen.isMoved();
   if (!seen.tensor.requires_grad() && !moved) return seen.tensor;

@@ -34,8 +34,8 @@ class KeptTensors {
   // have arrived (bits of outputs) and the results that are asked of `node`.
   void check(uint64_t arrived, const torch::autograd::Node& node) const;
   // The same check for inputs: if one was written to, the segment can't be run again.
-  bool mayRunAgain(uint64_t arrived) const { return writtenInput(arrived) == nullptr; }
-  void checkRunAgain(uint64_t arrived) const;
+  bool mayRecompute(uint64_t arrived) const { return writtenInput(arrived) == nullptr; }
+  void checkRecompute(uint64_t arrived) const;
   bool isNeeded(uint64_t arrived) const { return (form_.held & arrived) != 0; }
 
   // The tensors in the order in which the code takes them. False: one has another layout by now.
@@ -45,7 +45,7 @@ class KeptTensors {
   const at::Tensor& input(size_t k) const { return inputs_[k].tensor; }
   // An input as the start of a new graph, in the memory that it had in the forward; call it with grad mode
   // on. `attached`: it is also part of the input's own graph, if there is one.
-  at::Tensor inputAgain(size_t k, bool attached) const;
+  at::Tensor recomputeInput(size_t k, bool attached) const;
   // Gives such inputs and outputs the memory that the tensors have when the backward runs.
   void moveInput(size_t k, at::Tensor& alias) const;
   void moveOutput(size_t k, at::Tensor& output) const;

@@ -108,7 +108,7 @@ HeldMemory holdMemory(void* impl) {
   return {storage.unsafeReleaseStorageImpl(), first};
 }
 
-void letGo(HeldMemory& memory) {
+void releaseMemory(HeldMemory& memory) {
   if (memory.storage != nullptr) {
     c10::intrusive_ptr<c10::StorageImpl>::reclaim(
         static_cast<c10::StorageImpl*>(std::exchange(memory.storage, nullptr)));

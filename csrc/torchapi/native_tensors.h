@@ -46,7 +46,7 @@ struct HeldMemory {
 };
 HeldMemory holdMemory(void* impl);
 // Releases the memory; `memory` is empty afterwards.
-void letGo(HeldMemory& memory);
+void releaseMemory(HeldMemory& memory);
 
 // The range of bytes that a tensor's elements are in. Without elements, begin and end are equal.
 struct MemoryExtent {

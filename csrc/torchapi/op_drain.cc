@@ -39,7 +39,7 @@ bool isMask(const at::Tensor& tensor) {
 }
 
 bool isInt(const c10::IValue& value) {
-  return value.isInt() || (value.isSymInt() && (traceValueOf(value) || veiledOf(value)));
+  return value.isInt() || (value.isSymInt() && (traceValueOf(value) || hiddenConstantOf(value)));
 }
 
 bool isFloat(const c10::IValue& value) {
@@ -401,8 +401,8 @@ ir::Operand OpDrain::scalarOperand(const c10::IValue& value) {
   if (const auto known = traceValueOf(value)) {
     return ir::Operand::value(*known);
   }
-  if (const auto veiled = veiledOf(value)) {
-    return ir::Operand::integer(*veiled);
+  if (const auto hidden = hiddenConstantOf(value)) {
+    return ir::Operand::integer(*hidden);
   }
   if (value.isInt()) {
     return ir::Operand::integer(value.toInt());

@@ -16,8 +16,8 @@ namespace kintsugi::torchapi {
 std::optional<ir::ValueId> traceValueOf(const c10::IValue& number);
 // The same for a tensor that a binding has made of a symbolic number. Takes the GIL.
 std::optional<ir::ValueId> traceValueOf(const at::Tensor& wrapped);
-// The number of an argument that hides it from bindings (TraceNumber::veiled).
-std::optional<int64_t> veiledOf(const c10::IValue& number);
+// The number of an argument that hides it from bindings (TraceNumber::hidden).
+std::optional<int64_t> hiddenConstantOf(const c10::IValue& number);
 
 // Replaces symbolic numbers of the trace in the argument by the numbers themselves, as kernels need them.
 void makeConcrete(c10::IValue& argument);

@@ -34,7 +34,7 @@ class TraceNode final : public c10::SymNodeImpl {
   bool is_float() override { return isFloat(); }
   bool is_bool() override { return number_.kind == ir::TypeKind::kBool; }
   bool has_hint() override { return true; }
-  bool is_constant() override { return number_.value == ir::kNone && !number_.veiled && !question_; }
+  bool is_constant() override { return number_.value == ir::kNone && !number_.hidden && !question_; }
   bool is_symbolic() override { return !is_constant(); }
   std::optional<int64_t> maybe_as_int() override {
     return is_constant() && isInt() ? std::optional(number_.i) : std::nullopt;
@@ -347,9 +347,9 @@ std::optional<ir::ValueId> traceValueOf(const c10::IValue& number) {
   return !node || node->number().value == ir::kNone ? std::nullopt : std::optional(node->number().value);
 }
 
-std::optional<int64_t> veiledOf(const c10::IValue& number) {
+std::optional<int64_t> hiddenConstantOf(const c10::IValue& number) {
   const TraceNodePtr node = nodeOf(number);
-  return !node || !node->number().veiled ? std::nullopt : std::optional(node->number().i);
+  return !node || !node->number().hidden ? std::nullopt : std::optional(node->number().i);
 }
 
 std::optional<ir::ValueId> traceValueOf(const at::Tensor& wrapped) {

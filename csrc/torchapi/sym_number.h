@@ -28,7 +28,7 @@ struct TraceNumber {
   int64_t i = 0;
   double f = 0;
   // A constant that is hidden from bindings, because they must not decide with it about sizes that vary.
-  bool veiled = false;
+  bool hidden = false;
 };
 
 // A torch.SymInt or torch.SymFloat. Null: a Python exception is pending.

@@ -164,7 +164,7 @@ bool implMatches(const void* pointer, const ir::TensorDesc& info, bool sizes) {
   return !sizes ? impl.dim() == static_cast<int64_t>(info.sizes.size()) : sizesMatch(impl, info);
 }
 
-ir::TensorDesc opened(ir::TensorDesc info, uint64_t dims) {
+ir::TensorDesc withOpenSizes(ir::TensorDesc info, uint64_t dims) {
   const bool fixed = info.isFixed();
   const ir::Strided<int64_t> seen{info.sizes, info.strides};
   for (size_t d = 0; d < info.sizes.size() && d < 64; ++d) {
@@ -180,15 +180,15 @@ ir::TensorDesc opened(ir::TensorDesc info, uint64_t dims) {
 }
 
 ir::TensorDesc atLevel(const ir::TensorDesc& info, MetaLevel level) {
-  return level == MetaLevel::kFull ? info : opened(info, ~uint64_t{0});
+  return level == MetaLevel::kFull ? info : withOpenSizes(info, ~uint64_t{0});
 }
 
-ir::TensorDesc likened(ir::TensorDesc info, const ir::TensorDesc& model) {
+ir::TensorDesc comparedLike(ir::TensorDesc info, const ir::TensorDesc& model) {
   if (!model.isOpen()) {
     return info;
   }
   const bool contiguous = info.isContiguous();
-  info = opened(std::move(info), ~uint64_t{0});
+  info = withOpenSizes(std::move(info), ~uint64_t{0});
   if (info.isOpen() && model.contiguity != ir::Contiguity::kEither) {
     info.contiguity = contiguous ? ir::Contiguity::kContiguous : ir::Contiguity::kStrided;
   }

@@ -30,11 +30,11 @@ inline PyTypeObject* pyTypeOf(const ir::TensorDesc& desc) { return static_cast<P
 // The compare of the guards. `sizes` false: rank only.
 bool matches(PyObject* tensor, const ir::TensorDesc& info, bool sizes);
 // The same with those sizes open that have a bit in `dims`, and all strides if there is one.
-ir::TensorDesc opened(ir::TensorDesc info, uint64_t dims);
+ir::TensorDesc withOpenSizes(ir::TensorDesc info, uint64_t dims);
 // What is left when `level` of it is relied on.
 ir::TensorDesc atLevel(const ir::TensorDesc& info, MetaLevel level);
 // Full metadata as far as a guard on `model` would compare it.
-ir::TensorDesc likened(ir::TensorDesc info, const ir::TensorDesc& model);
+ir::TensorDesc comparedLike(ir::TensorDesc info, const ir::TensorDesc& model);
 // The sizes in which a tensor differs from the metadata, as bits; nothing if it differs in more than sizes
 // and strides, or in strides alone.
 uint64_t changedSizes(PyObject* tensor, const ir::TensorDesc& info);

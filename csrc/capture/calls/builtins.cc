@@ -75,7 +75,7 @@ Flow lenModel(CallContext& ctx, Shadow& result) {
 Flow typeModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() != 1) return newTypeModel(ctx, result);
   if (ctx.shadows[0].isSource()) ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);
-  result = own(ctx.rec, Shadow::constant(), reinterpret_cast<PyObject*>(Py_TYPE(ctx.args[0])));
+  result = virtualShadowOf(ctx.rec, Shadow::constant(), reinterpret_cast<PyObject*>(Py_TYPE(ctx.args[0])));
   return run(ctx);
 }
 
@@ -105,8 +105,8 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
       const Paused paused(ctx.rec.pauses);
       return run(ctx);
     }
-    ctx.metaPure = plan.metaPure;
-    if (ctx.positional == ctx.popped) ctx.instead = plan.instead;
+    ctx.onlyReadsMetadata = plan.onlyReadsMetadata;
+    if (ctx.positional == ctx.popped) ctx.dispatchedCall = plan.dispatchedCall;
     return ctx.rec.torch.torchStep(ctx, result);
   }
   bool gone = plan.how == AttributePlan::kRaises;
@@ -151,7 +151,8 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
       result = ctx.rec.objects.newVirtual(VirtualKind::kOpaque, bound);
     }
   } else {
-    result = plan.frozen ? frozenPart(ctx.rec, ctx.act.peek(1)) : own(ctx.rec, plan.shadow, ctx.act.peek(1));
+    result = plan.frozen ? frozenPart(ctx.rec, ctx.act.peek(1))
+                         : virtualShadowOf(ctx.rec, plan.shadow, ctx.act.peek(1));
   }
   return flow;
 }
@@ -285,7 +286,7 @@ Flow nextModel(CallContext& ctx, Shadow& result) {
       result = hasDefault && ctx.rec.expected.raised() ? fallback : ctx.rec.callees.returned();
     return flow;
   }
-  if (isKept(ctx.rec, iterator) && ctx.kwnames == nullptr) {
+  if (isLazyIterator(ctx.rec, iterator) && ctx.kwnames == nullptr) {
     const bool map = Py_TYPE(o) == &PyMap_Type;
     if (PyObject* function = polyfill(map ? "next_of_map" : "next_of_filter"))
       return callInstead(ctx, function, result);
@@ -413,7 +414,7 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
     objects.push_back(pyapi::newRef(ctx.rec.objects.virtualOf(*inner).object.get()));
   }
   bool kept = false;
-  for (size_t i = 0; i < ctx.positional; ++i) kept = kept || isKept(ctx.rec, ctx.shadows.any(i));
+  for (size_t i = 0; i < ctx.positional; ++i) kept = kept || isLazyIterator(ctx.rec, ctx.shadows.any(i));
   if (!ok && kept && python.empty() && ctx.rec.live()) return opaqueModel(ctx, result);
   if (!ok) {
     ctx.rec.abort(diag::Code::KTG0101, {pyapi::typeName(reinterpret_cast<PyTypeObject*>(ctx.callable))});

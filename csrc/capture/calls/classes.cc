@@ -56,7 +56,7 @@ bool pinBases(RecordContext& rec, PyObject* const* bases, std::vector<Shadow>& s
   }
   for (size_t i = 0; i < shadows.size(); ++i) {
     if (shadows[i].isSource() && !rec.guards.pin(shadows[i], bases[i])) return false;
-    shadows[i] = own(rec, shadows[i], bases[i]);
+    shadows[i] = virtualShadowOf(rec, shadows[i], bases[i]);
     rec.guards.guardTypeVersion(reinterpret_cast<PyTypeObject*>(bases[i]));
   }
   return rec.live();
@@ -133,7 +133,7 @@ Shadow describeClass(ClassStatement& made, PyObject* cls) {
     refuseClass(rec, pyapi::typeName(reinterpret_cast<PyTypeObject*>(cls)));
   if (celled) {
     rec.objects.virtualOf(made.cellShadow).parts[0] = shadow;
-    rec.objects.touched();
+    rec.objects.noteChange();
   }
   return shadow;
 }

@@ -72,7 +72,7 @@ Flow sequenceModel(CallContext& ctx, Shadow& result) {
   }
   if (source.isVirtual() && ctx.rec.objects.virtualOf(source).kind == VirtualKind::kIterator) {
     ctx.rec.objects.virtualOf(source).index += static_cast<int64_t>(parts->size());
-    ctx.rec.objects.touched();
+    ctx.rec.objects.noteChange();
   }
   if (PyTuple_Check(made)) {
     result = ctx.rec.objects.tupleOf(made, std::move(*parts));

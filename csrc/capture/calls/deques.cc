@@ -32,7 +32,7 @@ void trim(Virtual& v, bool left) {
 }
 
 Flow changed(CallContext& ctx, Shadow& result) {
-  ctx.rec.objects.touched(ctx.shadows[0]);
+  ctx.rec.objects.noteChange(ctx.shadows[0]);
   result = Shadow::constant();
   return run(ctx);
 }
@@ -68,7 +68,7 @@ Flow popFrom(CallContext& ctx, bool left, Shadow& result) {
   if (v->parts.empty()) return changed(ctx, result);  // the run raises IndexError
   result = left ? v->parts.front() : v->parts.back();
   left ? (void)v->parts.erase(v->parts.begin()) : v->parts.pop_back();
-  ctx.rec.objects.touched(ctx.shadows[0]);
+  ctx.rec.objects.noteChange(ctx.shadows[0]);
   return run(ctx);
 }
 Flow popModel(CallContext& ctx, Shadow& result) { return popFrom(ctx, false, result); }
@@ -137,7 +137,7 @@ bool splitArguments(CallContext& ctx, size_t& iterable, size_t& length) {
 // `deque(x, maxlen=0)`, which only consumes an iterator.
 std::optional<Flow> dropItems(CallContext& ctx, Shadow& result) {
   Driver driver(ctx, 0);
-  if (!driver.worthwhile()) return std::nullopt;
+  if (!driver.runsPythonCode()) return std::nullopt;
   while (driver.next()) {
   }
   if (driver.failed()) return driver.raise();
@@ -188,7 +188,7 @@ Flow dequeModel(CallContext& ctx, Shadow& result) {
   }
   if (from.isVirtual() && rec.objects.virtualOf(from).kind == VirtualKind::kIterator) {
     rec.objects.virtualOf(from).index += static_cast<int64_t>(rec.objects.virtualOf(result).parts.size());
-    rec.objects.touched();
+    rec.objects.noteChange();
   }
   return flow;
 }

@@ -4,7 +4,7 @@
 
 namespace kintsugi::capture {
 
-bool Driver::worthwhile() const {
+bool Driver::runsPythonCode() const {
   Shadow shadow = ctx_.shadows[at_];
   if (shadow.isVirtual() && ctx_.rec.objects.virtualOf(shadow).kind == VirtualKind::kGenerator) return true;
   return !shadow.isValue() && pythonMethod(ctx_.args[at_], "__iter__") != nullptr;

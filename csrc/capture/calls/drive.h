@@ -20,7 +20,7 @@ class Driver {
   // Iterates over argument `at` of the call.
   Driver(CallContext& ctx, size_t at) : ctx_(ctx), at_(at) {}
   // True if Python code makes the items of the argument.
-  bool worthwhile() const;
+  bool runsPythonCode() const;
   // Makes the iterator. False: failed().
   bool begin();
   // Takes the next item, after begin() if that was not called. False: the end, or failed().

@@ -129,7 +129,7 @@ const Instr& behindComprehensionStart(const CodeInfo& info, const Instr& first) 
 
 }  // namespace
 
-bool groupsStay(CallContext& ctx) {
+bool groupsDoNotEscape(CallContext& ctx) {
   const CodeInfo& info = *CodeInfo::of(ctx.frame.code);
   const Instr& iterate = info.at(ctx.instr.next);
   if (iterate.op != op::GET_ITER) return false;

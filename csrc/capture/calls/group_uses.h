@@ -8,6 +8,6 @@
 namespace kintsugi::capture {
 
 // True if they do. `ctx` is the call of groupby(); the next instruction iterates over its result.
-bool groupsStay(CallContext& ctx);
+bool groupsDoNotEscape(CallContext& ctx);
 
 }  // namespace kintsugi::capture

@@ -134,7 +134,7 @@ CallModel modelOfCode(PyObject* code) {
   return mask ? emptyMaskModel : nullptr;
 }
 
-std::optional<Flow> mappedRows(CallContext& ctx, Shadow& result) {
+std::optional<Flow> mapOperatorCall(CallContext& ctx, Shadow& result) {
   const ShadowFrame* caller = ctx.frame.caller;
   const bool ours = pyapi::isKnown(ctx.callable, pyapi::Known::kMapOperator) && caller != nullptr &&
                     pyapi::isKnownCode(ctx.frame.code, CodeFamily::kMapCall) &&

@@ -56,7 +56,7 @@ Flow sumModel(CallContext& ctx, Shadow& result) {
   if (ctx.kwnames != nullptr && !ctx.keyword("start")) return opaqueModel(ctx, result);
   Shadow sum = ctx.total() == 2 ? ctx.shadows.any(1) : Shadow::constant();
   bool number = ctx.total() == 1 || PyLong_CheckExact(ctx.args.any(1)) || torchapi::isTensor(ctx.args.any(1));
-  if (ctx.total() > 2 || !number || !driver.worthwhile()) return reduceModel(ctx, result, true);
+  if (ctx.total() > 2 || !number || !driver.runsPythonCode()) return reduceModel(ctx, result, true);
   pyapi::Ref<> total = ctx.total() == 2 ? pyapi::newRef(ctx.args.any(1)) : pyapi::steal(PyLong_FromLong(0));
   if (torchapi::isTensor(total.get())) sum = rec.guards.tensorShadow(total.get(), sum);
   ir::StateId snap = rec.live() ? rec.snapshots.stateBefore() : ir::kNone;

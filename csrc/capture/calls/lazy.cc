@@ -29,7 +29,7 @@ bool known(CallContext& ctx) {
 
 }  // namespace
 
-std::optional<Flow> keptForLater(CallContext& ctx, Shadow& result) {
+std::optional<Flow> lazyIteratorModel(CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   if (!known(ctx)) return std::nullopt;
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.begin() + ctx.positional);
@@ -55,8 +55,8 @@ std::optional<Flow> keptForLater(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-bool asksPython(RecordContext& rec, Shadow shadow, PyObject* object) {
-  if (isKept(rec, shadow)) return true;
+bool itemsRunPython(RecordContext& rec, Shadow shadow, PyObject* object) {
+  if (isLazyIterator(rec, shadow)) return true;
   if (shadow.isVirtual() && rec.objects.virtualOf(shadow).kind == VirtualKind::kGenerator) return true;
   return !shadow.isValue() && !torchapi::isTensor(object) && pythonMethod(object, "__iter__") != nullptr &&
          !PyTuple_Check(object) && !PyList_Check(object) && !PyDict_Check(object);
@@ -70,7 +70,7 @@ PyObject* listFunction(PyObject* iterable) {
   return polyfill(pythonMethod(iterable, "__len__") != nullptr ? "list_of_length" : "list_");
 }
 
-bool isKept(RecordContext& rec, Shadow shadow) {
+bool isLazyIterator(RecordContext& rec, Shadow shadow) {
   return shadow.isVirtual() && rec.objects.virtualOf(shadow).kind == VirtualKind::kMap;
 }
 
@@ -79,7 +79,7 @@ namespace {
 // `map.__reduce__(m)` returns (map, (function, iterators...)).
 Flow mapReduceModel(CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
-  if (ctx.total() != 1 || !isKept(rec, ctx.shadows[0])) return opaqueModel(ctx, result);
+  if (ctx.total() != 1 || !isLazyIterator(rec, ctx.shadows[0])) return opaqueModel(ctx, result);
   std::vector<Shadow> parts = rec.objects.virtualOf(ctx.shadows[0]).parts;
   Flow flow = run(ctx);
   if (flow != Flow::kNext || !rec.live()) return flow;

@@ -10,11 +10,11 @@
 namespace kintsugi::capture {
 
 // The model of a call of map() or filter(). Nothing: the trace can't follow its iterators.
-std::optional<Flow> keptForLater(CallContext& ctx, Shadow& result);
-bool isKept(RecordContext& rec, Shadow shadow);
+std::optional<Flow> lazyIteratorModel(CallContext& ctx, Shadow& result);
+bool isLazyIterator(RecordContext& rec, Shadow shadow);
 // True if recorded code makes the items of the iterable: it is such an object, a generator, or has a Python
 // `__iter__`.
-bool asksPython(RecordContext& rec, Shadow shadow, PyObject* object);
+bool itemsRunPython(RecordContext& rec, Shadow shadow, PyObject* object);
 // True for a tensor whose number of rows is only known in each run. Code that takes its items has to be in
 // frames that can be rebuilt, not in C.
 bool hasOpenLength(RecordContext& rec, Shadow shadow, PyObject* object);

@@ -28,7 +28,7 @@ Flow unknown(CallContext& ctx, Shadow& result) {
 }
 
 Flow nothing(CallContext& ctx, Shadow& result) {
-  ctx.rec.objects.touched(ctx.shadows[0]);
+  ctx.rec.objects.noteChange(ctx.shadows[0]);
   result = Shadow::constant();
   return run(ctx);
 }
@@ -64,7 +64,7 @@ Flow extendModel(CallContext& ctx, Shadow& result) {
   result = Shadow::constant();
   Flow flow = run(ctx);
   for (Shadow item : rec.callees.takeItems()) rec.objects.virtualOf(list).parts.push_back(item);
-  rec.objects.touched(list);
+  rec.objects.noteChange(list);
   return flow;
 }
 
@@ -91,7 +91,7 @@ Flow popModel(CallContext& ctx, Shadow& result) {
   if (elementsToChange(ctx, "pop") == nullptr) return unknown(ctx, result);
   result = (*parts)[at];
   parts->erase(parts->begin() + at);
-  ctx.rec.objects.touched(ctx.shadows[0]);
+  ctx.rec.objects.noteChange(ctx.shadows[0]);
   return run(ctx);
 }
 

@@ -218,7 +218,7 @@ namespace {
 
 // The shadow of a folded call's result. A list is rebuilt in each run. Any other result that could be changed
 // or used up must not be one object for all runs, so the recording ends.
-Shadow foldedResult(RecordContext& rec, PyObject* object, const GivenObjects& given) {
+Shadow foldedResult(RecordContext& rec, PyObject* object, const ArgumentObjects& given) {
   if (PyList_CheckExact(object)) {
     bool plain = true;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
@@ -265,7 +265,7 @@ bool isHash(PyObject* callable) {
 
 }  // namespace
 
-GivenObjects::GivenObjects(CallContext& ctx) {
+ArgumentObjects::ArgumentObjects(CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     PyObject* object = ctx.args.any(i);
     add(object, ctx.shadows.any(i));
@@ -276,14 +276,14 @@ GivenObjects::GivenObjects(CallContext& ctx) {
   }
 }
 
-void GivenObjects::add(PyObject* object, Shadow shadow) {
+void ArgumentObjects::add(PyObject* object, Shadow shadow) {
   // Numbers have no identity in a trace. None, classes and the like are pinned by identity anyway.
   const bool number = PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyComplex_CheckExact(object);
   const bool single = object == Py_None || PyBool_Check(object) || isIdentityValue(object);
   if (shadow.isSource() && !number && !single) objects_.emplace_back(pyapi::newRef(object), shadow);
 }
 
-Shadow GivenObjects::shadowOf(PyObject* object) const {
+Shadow ArgumentObjects::shadowOf(PyObject* object) const {
   for (const auto& [given, shadow] : objects_) {
     if (given.get() == object) return shadow;
   }
@@ -317,7 +317,7 @@ Flow foldWhere(CallContext& ctx, Shadow& result, bool (*reads)(RecordContext&, S
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
-  const GivenObjects given(ctx);
+  const ArgumentObjects given(ctx);
   const bool hash = isHash(ctx.callable);
   bool fixed = true;
   for (size_t i = 0; i < ctx.total(); ++i) fixed = fixed && (plain || hasFixedText(ctx.args.any(i)));
@@ -388,7 +388,7 @@ Flow opaqueModel(CallContext& ctx, Shadow& result) {
 Flow torchModel(CallContext& ctx, Shadow& result) { return ctx.rec.torch.torchStep(ctx, result); }
 
 Flow torchMetaModel(CallContext& ctx, Shadow& result) {
-  ctx.metaPure = true;
+  ctx.onlyReadsMetadata = true;
   return ctx.rec.torch.torchStep(ctx, result);
 }
 

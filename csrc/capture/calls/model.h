@@ -145,7 +145,7 @@ CallModel modelOfCode(PyObject* code);
 CallModel modelOfFunction(PyObject* function);
 // torch's map operator inside torch's code that a polyfill runs. Nothing: it is called elsewhere, or is
 // another operator.
-std::optional<Flow> mappedRows(CallContext& ctx, Shadow& result);
+std::optional<Flow> mapOperatorCall(CallContext& ctx, Shadow& result);
 bool isTransformCode(PyCodeObject* code);   // of torch's transforms (functorch)
 bool isWholeTransform(PyCodeObject* code);  // of a transform that is one step (linearize and the like)
 bool leavesTransforms(PyCodeObject* code);  // its handlers only leave transforms
@@ -186,9 +186,9 @@ consteval bool statesAreNamed([[maybe_unused]] const ModelRow (&rows)[N]) {
 // Finds out whether a result is one of the arguments, or an item in one. A pinned value may be an equal but
 // different object in another call, and `is` tells the two apart. Made before the call, which consumes its
 // arguments.
-class GivenObjects {
+class ArgumentObjects {
  public:
-  explicit GivenObjects(CallContext& ctx);
+  explicit ArgumentObjects(CallContext& ctx);
   // The shadow of the argument that `object` is; else a constant.
   Shadow shadowOf(PyObject* object) const;
 

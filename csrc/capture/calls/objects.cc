@@ -211,7 +211,7 @@ Flow exceptionInitModel(CallContext& ctx, Shadow& result) {
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
   ctx.rec.objects.virtualOf(self).parts = std::move(parts);
   ctx.rec.objects.virtualOf(self).partObjects = std::move(objects);
-  ctx.rec.objects.touched();
+  ctx.rec.objects.noteChange();
   return flow;
 }
 
@@ -225,7 +225,7 @@ Flow withTracebackModel(CallContext& ctx, Shadow& result) {
                                                      : ctx.rec.objects.knownObject(ctx.args[1]).has_value());
   if (!known) return opaqueModel(ctx, result);
   result = self;
-  ctx.rec.objects.touched();
+  ctx.rec.objects.noteChange();
   return run(ctx);
 }
 

@@ -144,7 +144,7 @@ bool isOpenIterable(RecordContext& rec, Shadow shadow, PyObject* object) {
   return shadow.isSource() && (rec.objects.isDirty(object) || isVaryingText(rec, shadow, object));
 }
 
-bool walksOpenList(RecordContext& rec, PyObject* function, Shadow iterator) {
+bool iteratesOpenList(RecordContext& rec, PyObject* function, Shadow iterator) {
   if (!iterator.isVirtual() || rec.objects.virtualOf(iterator).kind != VirtualKind::kIterator) return false;
   const Virtual& v = rec.objects.virtualOf(iterator);
   return isComprehension(function) && v.index == 0 && isOpenIterable(rec, v.parts[0], v.partObjects[0].get());

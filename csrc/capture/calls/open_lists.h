@@ -27,7 +27,7 @@ std::optional<Flow> joinOpenList(CallContext& ctx, Shadow& result);
 // losses).
 bool isComprehension(PyObject* function);
 bool isOpenIterable(RecordContext& rec, Shadow shadow, PyObject* object);
-bool walksOpenList(RecordContext& rec, PyObject* function, Shadow iterator);
+bool iteratesOpenList(RecordContext& rec, PyObject* function, Shadow iterator);
 void openComprehension(RecordContext& rec, Shadow result);
 std::optional<Flow> consumeOpen(CallContext& ctx, Shadow& result);
 // `list[index] = value`, or `del list[index]` if `real` is null, as an effect. Nothing: it is not such a

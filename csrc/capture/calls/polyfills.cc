@@ -13,7 +13,7 @@
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
 #include "capture/calls/open_lists.h"
-#include "capture/nested.h"
+#include "capture/nested_frames.h"
 #include "capture/shown.h"
 #include "pyapi/code.h"
 #include "pyapi/containers.h"
@@ -55,7 +55,7 @@ bool hasKey(const CallContext& ctx) {
 bool isDriven(CallContext& ctx, size_t argument) {
   Shadow shadow = ctx.shadows[argument];
   if (shadow.isVirtual() && ctx.rec.objects.virtualOf(shadow).kind == VirtualKind::kGenerator) return true;
-  if (isKept(ctx.rec, shadow)) return true;
+  if (isLazyIterator(ctx.rec, shadow)) return true;
   return !shadow.isValue() && pythonMethod(ctx.args[argument], "__iter__") != nullptr;
 }
 
@@ -107,7 +107,7 @@ Flow sortedModel(CallContext& ctx, Shadow& result) {
     Shadow shadow = ctx.shadows.any(i);
     if (!ctx.rec.guards.pinDeep(shadow, ctx.args.any(i))) return run(ctx);
   }
-  const GivenObjects given(ctx);
+  const ArgumentObjects given(ctx);
   Flow flow = runVirtual(ctx, VirtualKind::kList, result);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
   PyObject* made = ctx.act.peek(1);
@@ -308,14 +308,14 @@ Flow lazyModel(CallContext& ctx, const char* name, Shadow& result) {
 Flow mapModel(CallContext& ctx, Shadow& result) {
   if (ctx.positional < 2) return opaqueModel(ctx, result);
   if (!consumedAtOnce(ctx)) {
-    if (auto flow = keptForLater(ctx, result)) return *flow;
+    if (auto flow = lazyIteratorModel(ctx, result)) return *flow;
   }
   return ctx.rec.live() ? lazyModel(ctx, ctx.positional == 2 ? "map_one" : "map_many", result) : run(ctx);
 }
 Flow filterModel(CallContext& ctx, Shadow& result) {
   if (ctx.positional != 2) return opaqueModel(ctx, result);
   if (!consumedAtOnce(ctx)) {
-    if (auto flow = keptForLater(ctx, result)) return *flow;
+    if (auto flow = lazyIteratorModel(ctx, result)) return *flow;
   }
   return ctx.rec.live() ? lazyModel(ctx, "filter_", result) : run(ctx);
 }
@@ -401,7 +401,7 @@ const char* polyfillOf(PyObject* callable) {
 
 Flow itertoolsModel(CallContext& ctx, Shadow& result) {
   const std::string_view name = polyfillOf(ctx.callable);
-  const bool unseen = name == "groupby" ? groupsStay(ctx) : isUnpacked(ctx) || consumedAtOnce(ctx);
+  const bool unseen = name == "groupby" ? groupsDoNotEscape(ctx) : isUnpacked(ctx) || consumedAtOnce(ctx);
   const bool simple = isDirect(ctx) && acceptsBounds(ctx, name) && unseen;
   return simple ? redirect(ctx, polyfillOf(ctx.callable), result) : opaqueModel(ctx, result);
 }
@@ -554,7 +554,7 @@ bool asksPythonForLength(PyObject* object) {
 bool makesFrames(CallContext& ctx, size_t argument) {
   Shadow shadow = ctx.shadows[argument];
   if (shadow.isVirtual() && ctx.rec.objects.virtualOf(shadow).kind == VirtualKind::kGenerator) return true;
-  if (isKept(ctx.rec, shadow)) return true;
+  if (isLazyIterator(ctx.rec, shadow)) return true;
   if (shadow.isValue()) return false;
   if (pythonMethod(ctx.args[argument], "__next__") != nullptr) return true;
   PyObject* iter = pythonMethod(ctx.args[argument], "__iter__");
@@ -629,7 +629,7 @@ Flow callReplacement(CallContext& ctx, const Replacement& call, Shadow& result) 
   rec.callees.expectFrame(std::move(pending));
   pyapi::Ref<> made;
   {
-    const Nested nested(rec);
+    const NestedFrames nested(rec);
     made = pyapi::steal(PyObject_Vectorcall(call.function, call.args.data(), call.positional, call.names));
   }
   if (made && rec.live()) result = rec.callees.frameResult(made.get());

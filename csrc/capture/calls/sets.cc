@@ -74,7 +74,7 @@ Flow addByIdentity(CallContext& ctx, Shadow& result) {
     v.parts.push_back(shadow);
     v.partObjects.push_back(std::move(item));
   }
-  rec.objects.touched();
+  rec.objects.noteChange();
   result = Shadow::constant();
   return flow;
 }
@@ -84,7 +84,7 @@ Flow addModel(CallContext& ctx, Shadow& result) {
   const bool own = ownSet(ctx) != nullptr && ctx.total() == 2;
   if (own && isMemberByIdentity(item, ctx.args[1])) return addByIdentity(ctx, result);
   if (own && ctx.rec.guards.tryPinDeep(item, ctx.args[1])) {
-    ctx.rec.objects.touched();
+    ctx.rec.objects.noteChange();
     result = Shadow::constant();
     return run(ctx);
   }
@@ -98,7 +98,7 @@ Flow changeModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 1; i < ctx.total(); ++i) {
     if (!pinElements(ctx, i)) return unknown(ctx, result);
   }
-  ctx.rec.objects.touched();
+  ctx.rec.objects.noteChange();
   result = Shadow::constant();
   return run(ctx);
 }

@@ -106,7 +106,7 @@ Flow loadFromSuper(RecordContext& rec, ShadowFrame& f, Activation& act, const In
              PyType_HasFeature(Py_TYPE(found), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
     push(boundMethod(rec, result, found, Shadow::constant(), self.get(), selfShadow));
   } else if (found != nullptr && found == result) {
-    push(ownAttribute(rec, owner, name, found).value_or(classValue(rec, result)));
+    push(virtualClassAttribute(rec, owner, name, found).value_or(classValue(rec, result)));
   } else {
     push(describeBound(rec, result, selfShadow, self.get()));
   }
@@ -126,9 +126,9 @@ Flow loadByPlan(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
     PyObject* args[] = {object.get(), name};
     Shadow shadows[] = {shadow, Shadow::constant()};
     CallContext ctx = getattrContext(rec, f, act, in, args, shadows);
-    ctx.metaPure = plan.metaPure;
+    ctx.onlyReadsMetadata = plan.onlyReadsMetadata;
     ctx.popped = 1;
-    if (!method) ctx.instead = plan.instead;
+    if (!method) ctx.dispatchedCall = plan.dispatchedCall;
     ctx.resultDepth = method ? kPushedCallable : 1;
     Shadow result;
     Flow flow = plan.how == AttributePlan::kTorch
@@ -153,7 +153,7 @@ Flow loadByPlan(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   f.drop(1);
   const bool unbound = method && callsMethod(act, 2);  // the method and its self were pushed
   if (plan.how == AttributePlan::kMethod && unbound) {
-    f.push(own(rec, Shadow::constant(), plan.function));
+    f.push(virtualShadowOf(rec, Shadow::constant(), plan.function));
     f.push(shadow);
     return flow;
   }
@@ -169,7 +169,7 @@ Flow loadByPlan(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
     default:
       push(plan.shadow.isNull() ? describeBound(rec, result, shadow, object.get())
            : plan.frozen        ? frozenPart(rec, result)
-                                : own(rec, plan.shadow, result));
+                                : virtualShadowOf(rec, plan.shadow, result));
   }
   return flow;
 }

@@ -424,7 +424,7 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   if (isMarkedAllowed(call.callable)) return allowedCall(ctx, result);
   if (pyapi::flagsOf(code) & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     return opaque(call, ctx, diag::Code::KTG0110, result);
-  if (call.args.size() == 1 && walksOpenList(rec, call.callable, call.shadows[0])) {
+  if (call.args.size() == 1 && iteratesOpenList(rec, call.callable, call.shadows[0])) {
     Flow flow = opaque(call, ctx, diag::Code::KTG0101, result);
     if (flow == Flow::kNext) openComprehension(rec, result);
     return flow;
@@ -629,7 +629,7 @@ std::optional<Flow> objectCall(Call& call, const CallContext& outer, Shadow& res
 Flow dispatchKnown(Call& call, CallContext& outer, Shadow& result) {
   RecordContext& rec = outer.rec;
   CallContext direct = contextOf(call, outer);
-  if (auto flow = mappedRows(direct, result)) return *flow;
+  if (auto flow = mapOperatorCall(direct, result)) return *flow;
   if (auto flow = substituted(call, outer, result)) return *flow;
   unwrap(rec, call);
   if (!rec.live()) return rec.execute(outer.act, outer.instr);

@@ -118,7 +118,7 @@ Flow listAppend(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   f.drop(1);
   if (flow == Flow::kNext && list.isVirtual()) {
     rec.objects.virtualOf(list).parts.push_back(item);
-    rec.objects.touched(list);
+    rec.objects.noteChange(list);
   }
   return flow;
 }
@@ -127,7 +127,7 @@ Flow setAdd(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in
   if (!rec.guards.tryPinDeep(f.top(), act.peek(1))) rec.abort(diag::Code::KTG0303, {"set"});
   Flow flow = rec.execute(act, in);
   f.drop(1);
-  rec.objects.touched();
+  rec.objects.noteChange();
   return flow;
 }
 
@@ -159,7 +159,7 @@ Flow listExtend(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   Shadow more = f.top();
   const bool open = torchapi::isTensor(act.peek(1)) || hasOpenLength(rec, more, act.peek(1));
   const bool asked =
-      asksPython(rec, more, act.peek(1)) && pythonMethod(act.peek(1), "__length_hint__") == nullptr;
+      itemsRunPython(rec, more, act.peek(1)) && pythonMethod(act.peek(1), "__length_hint__") == nullptr;
   if (asked || open || isUnknownIterable(more, act.peek(1))) {
     PyObject* function = asked || open ? listFunction(act.peek(1)) : polyfill("list_");
     if (!rec.callees.listItems(f, act, in, function, nullptr)) return Flow::kRaise;
@@ -192,7 +192,7 @@ Flow setUpdate(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr&
   }
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.drop(1);
-  rec.objects.touched();
+  rec.objects.noteChange();
   return flow;
 }
 

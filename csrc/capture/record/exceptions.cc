@@ -156,7 +156,7 @@ Flow checkEgMatch(RecordContext& rec, ShadowFrame& f, Activation& act, const Ins
   f.push(*matched);
   f.handled = *matched;
   f.handledObject = pyapi::newRef(match);
-  rec.objects.touched();
+  rec.objects.noteChange();
   return flow;
 }
 
@@ -177,7 +177,7 @@ Flow prepReraiseStar(RecordContext& rec, ShadowFrame& f, Activation& act, const 
   if (!result) return endGroup(rec, act, in, false);
   f.drop(2);
   f.push(*result);
-  rec.objects.touched();
+  rec.objects.noteChange();
   return flow;
 }
 

@@ -65,7 +65,7 @@ Flow iteratorOf(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
     rec.guards.guardTypeVersion(Py_TYPE(object.get()));
     return iterateBy(rec, f, act, in, "by_index");
   }
-  if (isKept(rec, shadow)) {
+  if (isLazyIterator(rec, shadow)) {
     const bool map = Py_TYPE(object.get()) == &PyMap_Type;
     return iterateBy(rec, f, act, in, delegates ? "delegate" : map ? "items_of_map" : "items_of_filter");
   }
@@ -133,7 +133,7 @@ Flow unpackSequence(RecordContext& rec, ShadowFrame& f, Activation& act, const I
   Shadow shadow = f.top();
   int n = static_cast<int>(in.arg);
   if (torchapi::isTensor(object)) return rec.torch.torchSequence(act, in, n);
-  if (asksPython(rec, shadow, object) || makesTuples(rec, shadow)) {
+  if (itemsRunPython(rec, shadow, object) || makesTuples(rec, shadow)) {
     pyapi::Ref<> limit = pyapi::steal(PyLong_FromLong(n));
     if (!rec.callees.listItems(f, act, in, polyfill("first_items"), limit.get())) return Flow::kRaise;
     if (!rec.live()) return rec.execute(act, in);
@@ -164,7 +164,7 @@ Flow unpackEx(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& 
   if (torchapi::isTensor(object)) {
     return rec.torch.torchSequence(act, in, static_cast<int>(in.arg & 0xff), static_cast<int>(in.arg >> 8));
   }
-  if (asksPython(rec, f.top(), object) || makesTuples(rec, f.top())) {
+  if (itemsRunPython(rec, f.top(), object) || makesTuples(rec, f.top())) {
     if (!rec.callees.listItems(f, act, in, polyfill("list_"), nullptr)) return Flow::kRaise;
     if (!rec.live()) return rec.execute(act, in);
     object = act.peek(1);

@@ -83,7 +83,7 @@ Flow matchClass(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
     }
     pyapi::Ref<> value = pyapi::steal(PyObject_GenericGetAttr(subject, name));
     PyErr_Clear();
-    values.push_back(own(rec, plan.shadow, value.get()));
+    values.push_back(virtualShadowOf(rec, plan.shadow, value.get()));
   }
   Flow flow;
   {

@@ -122,7 +122,7 @@ Flow setOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in)
   f.drop(2);
   auto known = rec.objects.knownObject(act.peek(1));  // it was changed in place
   f.push(known ? *known : rec.objects.newVirtual(VirtualKind::kSet, act.peek(1)));
-  if (known) rec.objects.touched();
+  if (known) rec.objects.noteChange();
   return flow;
 }
 

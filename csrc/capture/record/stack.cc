@@ -94,7 +94,7 @@ Flow storeFastStoreFast(RecordContext& rec, ShadowFrame& f, Activation& act, con
   f.locals[second.arg] = f.pop();
   Flow flow = rec.execute(act, in);
   one.reset();
-  rec.lifetimes.endFirst();
+  rec.lifetimes.runDroppedFinalizers();
   return flow;
 }
 
@@ -152,7 +152,7 @@ Flow deleteDeref(RecordContext& rec, ShadowFrame& f, Activation& act, const Inst
     return rec.execute(act, in);
   }
   rec.objects.virtualOf(target).parts[0] = Shadow::null();
-  rec.objects.touched();
+  rec.objects.noteChange();
   return rec.execute(act, in);
 }
 
@@ -173,7 +173,7 @@ Flow loadGlobal(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
 Flow storeGlobal(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* name = pyapi::nameAt(f.code, in.arg);
   PyObject* globals = pyapi::globalsOf(act.frame);
-  if (Transforms::keepsCount(rec)) {
+  if (Transforms::countsTransforms(rec)) {
     rec.transforms.store(rec, globals, name, f.top());
     Flow flow = rec.execute(act, in);
     f.drop(1);

@@ -5,7 +5,7 @@
 
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
-#include "capture/nested.h"
+#include "capture/nested_frames.h"
 #include "pyapi/code.h"
 #include "torchapi/tensor_desc.h"
 
@@ -15,7 +15,7 @@ bool expandGenerator(RecordContext& rec, ShadowFrame& f, Activation& act, const 
   Shadow shadow = f.top(at);
   const bool ours = shadow.isVirtual() && rec.objects.virtualOf(shadow).kind == VirtualKind::kGenerator;
   const bool open = torchapi::isTensor(act.peek(at)) || hasOpenLength(rec, shadow, act.peek(at));
-  const bool asked = !ours && asksPython(rec, shadow, act.peek(at)) &&
+  const bool asked = !ours && itemsRunPython(rec, shadow, act.peek(at)) &&
                      pythonMethod(act.peek(at), "__length_hint__") == nullptr;
   if ((asked || open) && at == 1)
     return rec.callees.listItems(f, act, in, listFunction(act.peek(at)), nullptr);
@@ -23,7 +23,7 @@ bool expandGenerator(RecordContext& rec, ShadowFrame& f, Activation& act, const 
   rec.callees.expectItems(shadow);
   PyObject* tuple = nullptr;
   {
-    const Nested nested(rec);
+    const NestedFrames nested(rec);
     tuple = PySequence_Tuple(act.peek(at));
   }
   std::vector<Shadow> items = rec.callees.takeItems();

@@ -3,7 +3,7 @@
 // A handler makes guards and snapshots, executes the instruction once, and then says what the result is. The
 // snapshot *before* the instruction is made when it is first asked for, from the stack as it was when the
 // instruction began. After the execution it can't be made any more. Frames that run inside the instruction
-// are recorded in the meantime: nested.h saves and restores this object around them.
+// are recorded in the meantime: nested_frames.h saves and restores this object around them.
 //
 // Plain data; owned by the Recorder. The recording thread, GIL held. Example:
 //

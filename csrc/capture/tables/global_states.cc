@@ -5,8 +5,8 @@
 namespace kintsugi::capture {
 
 void GlobalStates::noteCall(ir::ValueId value) {
-  const bool like = entry_.isLike(torchapi::GlobalState::current());
-  behind_.push_back({value, like, torchapi::gradMode()});
+  const bool unchanged = entry_.equalsExceptGradMode(torchapi::GlobalState::current());
+  afterCalls_.push_back({value, unchanged, torchapi::gradMode()});
 }
 
 }  // namespace kintsugi::capture

@@ -19,10 +19,10 @@ class GlobalStates {
   void begin(torchapi::GlobalState entry) { entry_ = std::move(entry); }
   // A side trace takes over the states of its parent. The first one is the state at entry.
   void adopt(const std::vector<torchapi::GlobalState>& states,
-             const std::vector<torchapi::StateBehind>& behind) {
+             const std::vector<torchapi::StateAfterCall>& afterCalls) {
     entry_ = states.front();
     later_.assign(states.begin() + 1, states.end());
-    behind_ = behind;
+    afterCalls_ = afterCalls;
   }
   // Returns the number by which a guard names the state.
   int64_t add(torchapi::GlobalState state) {
@@ -36,12 +36,12 @@ class GlobalStates {
     later_.insert(later_.begin(), entry_);
     return std::move(later_);
   }
-  std::vector<torchapi::StateBehind> takeBehind() { return std::move(behind_); }
+  std::vector<torchapi::StateAfterCall> takeAfterCalls() { return std::move(afterCalls_); }
 
  private:
   torchapi::GlobalState entry_;
   std::vector<torchapi::GlobalState> later_;
-  std::vector<torchapi::StateBehind> behind_;  // calls, in order
+  std::vector<torchapi::StateAfterCall> afterCalls_;  // calls, in order
 };
 
 }  // namespace kintsugi::capture

@@ -9,7 +9,7 @@
 // recording one. Example:
 //
 //   blocks.next();       // after a step
-//   blocks.markStale();  // ... that may have changed anything
+//   blocks.invalidateOlder();  // ... that may have changed anything
 //   blocks.ofSource(SourceKind::kDictItem, 0) == blocks.newest()
 #pragma once
 
@@ -23,26 +23,26 @@ class GuardBlocks {
  public:
   guard::BlockId root() const { return root_; }  // block 0, or of a side trace the first block of its own
   guard::BlockId newest() const { return newest_; }
-  guard::BlockId stale() const { return stale_; }
+  guard::BlockId validFrom() const { return validFrom_; }
   // True if the newest block has to be written before the next instruction.
   bool isPending() const { return pending_; }
 
   void beginAt(guard::BlockId first) { root_ = newest_ = first; }
   void next() { ++newest_; }
-  void markStale() { stale_ = newest_; }
+  void invalidateOlder() { validFrom_ = newest_; }
   void setPending(bool pending) { pending_ = pending; }
 
   // `parent`: the block of the object that the source is read from; 0 for a root source.
   guard::BlockId ofSource(guard::SourceKind kind, guard::BlockId parent) const {
     if (kind == guard::SourceKind::kValue) return newest_;
     const guard::BlockId block = std::max(root_, parent);
-    return isRoot(kind) || isImmutable(kind) ? block : std::max(block, stale_);
+    return isRoot(kind) || isImmutable(kind) ? block : std::max(block, validFrom_);
   }
-  // `resolved`: the newest block of the sources that the guard compares; stale() for a guard without a
+  // `resolved`: the newest block of the sources that the guard compares; validFrom() for a guard without a
   // source.
   guard::BlockId ofGuard(guard::GuardKind kind, guard::BlockId resolved) const {
     const guard::BlockId block = std::max(root_, resolved);
-    return asksIdentity(kind) ? block : std::max(block, stale_);
+    return asksIdentity(kind) ? block : std::max(block, validFrom_);
   }
 
  private:
@@ -75,7 +75,7 @@ class GuardBlocks {
 
   guard::BlockId root_ = 0;
   guard::BlockId newest_ = 0;
-  guard::BlockId stale_ = 0;
+  guard::BlockId validFrom_ = 0;
   bool pending_ = false;
 };
 

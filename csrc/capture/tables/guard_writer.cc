@@ -8,7 +8,7 @@ namespace kintsugi::capture {
 
 void GuardWriter::write(const Question& question) {
   const auto [kind, source, key, number, other] = question;
-  guard::BlockId resolved = source == ir::kNone ? blocks_.stale() : nodes_[source].block;
+  guard::BlockId resolved = source == ir::kNone ? blocks_.validFrom() : nodes_[source].block;
   if (other != ir::kNone) resolved = std::max(resolved, nodes_[other].block);
   const guard::BlockId block = blocks_.ofGuard(kind, resolved);
   // The first word is source and key, multiplied to spread the bits; the second is kind, block and other.

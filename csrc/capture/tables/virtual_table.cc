@@ -62,7 +62,7 @@ void VirtualTable::releaseObjects() {
 
 bool VirtualTable::setEntry(Virtual& v, PyObject* key, Shadow value) {
   const pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
-  v.shared ? touch() : touch(v);  // a shared dict belongs to the instance's recipe
+  v.shared ? noteChange() : noteChange(v);  // a shared dict belongs to the instance's recipe
   return encoded && PyDict_SetItem(v.entries.get(), key, encoded.get()) == 0;
 }
 
@@ -77,7 +77,7 @@ std::optional<Shadow> VirtualTable::entryOf(const Virtual& v, PyObject* key) con
 
 bool VirtualTable::setAttribute(Virtual& v, PyObject* name, Shadow value) {
   const pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
-  touch(v);
+  noteChange(v);
   return encoded && PyDict_SetItem(v.attrs.get(), name, encoded.get()) == 0;
 }
 

@@ -4,14 +4,14 @@
 // Virtual in the table, since shadows name it by number, but it is no longer found by its object.
 //
 // Recipes (see snapshot.cc) are cached until a virtual object that they name changes. So whoever changes one
-// calls touch(). The number of changes is the *epoch*; a recipe of an earlier epoch is stale.
+// calls noteChange(). The number of changes is the *epoch*; a recipe of an earlier epoch is stale.
 //
 // Owned by the Recorder; the recording thread, GIL held. A Virtual stays where it is until the table dies.
 // Example:
 //
 //   const Shadow list = virtuals.add(VirtualKind::kList, object);
 //   virtuals[list].parts.push_back(Shadow::constant());
-//   virtuals.touch(virtuals[list]);
+//   virtuals.noteChange(virtuals[list]);
 #pragma once
 
 #include <memory>
@@ -55,8 +55,8 @@ class VirtualTable {
   void addClass(Shadow shadow) { classes_.push_back(shadow.virtualId()); }
 
   uint64_t epoch() const { return epoch_; }
-  void touch() { ++epoch_; }
-  void touch(const Virtual& v) { epoch_ += v.recipe != ir::kNone ? 1 : 0; }  // else no snapshot names it
+  void noteChange() { ++epoch_; }
+  void noteChange(const Virtual& v) { epoch_ += v.recipe != ir::kNone ? 1 : 0; }  // else no snapshot names it
 
   // Entries of dicts and attributes of instances, as far as the trace knows them. Setters return false if
   // memory runs out or the key can't be hashed.

@@ -14,7 +14,7 @@ TEST(GuardBlocks, ResolveSourcesBehindTheStepThatMayHaveChangedThem) {
   EXPECT_EQ(blocks.ofSource(SourceKind::kDictItem, 0), 0U);
   blocks.next();
   EXPECT_EQ(blocks.ofSource(SourceKind::kDictItem, 0), 0U);  // the step changes nothing that guards read
-  blocks.markStale();
+  blocks.invalidateOlder();
   EXPECT_EQ(blocks.ofSource(SourceKind::kDictItem, 0), 1U);
   EXPECT_EQ(blocks.ofSource(SourceKind::kTupleItem, 0), 0U);  // a tuple can't change
   EXPECT_EQ(blocks.ofSource(SourceKind::kArg, 0), 0U);
@@ -33,7 +33,7 @@ TEST(GuardBlocks, OfASideTraceBeginAtItsOwn) {
 TEST(GuardBlocks, AskForTheStateBehindAStepAndForTheIdentityAtOnce) {
   GuardBlocks blocks;
   blocks.next();
-  blocks.markStale();
+  blocks.invalidateOlder();
   EXPECT_EQ(blocks.ofGuard(GuardKind::kIs, 0), 0U);
   EXPECT_EQ(blocks.ofGuard(GuardKind::kLength, 0), 1U);
 }
@@ -70,7 +70,7 @@ TEST(KnownSources, ReadAgainBehindAStepUnderTheSameHash) {
   const ir::SourceId root = f.read(SourceKind::kArg, ir::kNone, nullptr, 0, dict.get());
   const ir::SourceId before = f.read(SourceKind::kDictItem, root, key.get(), 0, Py_None);
   f.blocks.next();
-  f.blocks.markStale();
+  f.blocks.invalidateOlder();
   const ir::SourceId after = f.read(SourceKind::kDictItem, root, key.get(), 0, Py_None);
   EXPECT_NE(after, before);
   EXPECT_EQ(f.sources.hashOf(after), f.sources.hashOf(before));  // what is learned of one holds of the other
@@ -106,7 +106,7 @@ TEST(GuardWriter, AsksAgainBehindAStep) {
   const ir::SourceId a = f.read(SourceKind::kArg, ir::kNone, nullptr, 0, Py_None);
   f.guards.write({GuardKind::kLength, a, ir::kNone, 2});
   f.blocks.next();
-  f.blocks.markStale();
+  f.blocks.invalidateOlder();
   f.guards.write({GuardKind::kLength, a, ir::kNone, 2});
   ASSERT_EQ(f.document.guards.guards.size(), 2U);
   EXPECT_EQ(f.document.guards.guards[1].block, 1U);

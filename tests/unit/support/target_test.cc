@@ -38,7 +38,7 @@ TEST(Target, FiguresOfAMachineWithAvx512) {
   EXPECT_EQ(t.attention.fewLanes, 16u);
   EXPECT_EQ(t.attention.fewQueries, 9);
   const Target::Costs& c = t.costs;
-  EXPECT_EQ(c.worthAThread, 65536);
+  EXPECT_EQ(c.minWorkPerThread, 65536);
   EXPECT_EQ(c.updateGrain, 32768);
   EXPECT_EQ(c.smallKernel, 4096);
   EXPECT_EQ(c.smallTensor, 16384);
@@ -93,7 +93,7 @@ TEST(Target, EveryTargetKeepsTheRulesOfTheEmitter) {
           EXPECT_LE(tile.rows * tile.vectors * each + tile.vectors * each, info.registers);
         }
         EXPECT_GE(t.products.depth, 128);
-        EXPECT_LE(t.products.depth, 512);  // KernelProduct::kMostDepth
+        EXPECT_LE(t.products.depth, 512);  // KernelProduct::kMaxDepth
         EXPECT_EQ(t.products.rows % t.products.rowStep, 0);
         EXPECT_GE(t.products.rows, t.products.rowStep);
         EXPECT_GE(t.attention.keysOfMany, 48);

@@ -3,7 +3,7 @@
 //
 //   pyapi::Ref<> list;
 //   {
-//     const Nested nested(rec);
+//     const NestedFrames nested(rec);
 //     list = pyapi::steal(PySequence_List(generator));
 //   }
 //
@@ -14,15 +14,15 @@
 
 namespace kintsugi::capture {
 
-class Nested {
+class NestedFrames {
  public:
-  explicit Nested(RecordContext& rec)
+  explicit NestedFrames(RecordContext& rec)
       : rec_(rec), frame_(rec.frames.current()), saved_(rec.instruction.save()) {}
-  ~Nested() {
+  ~NestedFrames() {
     rec_.frames.setCurrent(frame_);
     rec_.instruction.restore(saved_);
   }
-  Nested(const Nested&) = delete;
+  NestedFrames(const NestedFrames&) = delete;
 
  private:
   RecordContext& rec_;
