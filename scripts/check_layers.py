@@ -72,6 +72,26 @@ def check_file(path: Path, csrc: Path, config: dict[str, Any]) -> Iterator[str]:
                 yield f"{where}:{number}: {layer} may not include {name} (only {', '.join(allowed)})"
 
 
+def included(csrc: Path, path: Path, seen: set[str]) -> set[str]:
+    """Adds to `seen` the headers of csrc/ that a file includes, by itself or through others."""
+    for line in path.read_text().splitlines():
+        match = INCLUDE.match(line)
+        name = match.group(1) if match else None
+        if name and name not in seen and (csrc / name).exists():
+            seen.add(name)
+            included(csrc, csrc / name, seen)
+    return seen
+
+
+def check_private(csrc: Path, private: dict[str, list[str]]) -> Iterator[str]:
+    for folder in sorted({folder for folders in private.values() for folder in folders}):
+        for path in sorted((csrc / folder).rglob("*")):
+            if path.suffix in SOURCES:
+                for name in sorted(private.keys() & included(csrc, path, set())):
+                    if folder in private[name]:
+                        yield f"{path.relative_to(csrc.parent)}: {folder}/ may not include {name}, nor through others"
+
+
 def check_features(root: Path) -> Iterator[str]:
     """A macro that nobody defines is 0, so a misspelt one would be silent."""
     file = root / "cmake" / "TorchFeatures.cmake"
@@ -93,6 +113,7 @@ def check_tree(root: Path) -> list[str]:
     csrc = root / "csrc"
     config = tomllib.loads((csrc / "layers.toml").read_text())
     problems = [*check_config(config["layers"]), *check_features(root)]
+    problems += check_private(csrc, config.get("private", {}))
     for path in sorted(csrc.rglob("*")):
         if path.suffix in SOURCES:
             problems += check_file(path, csrc, config)

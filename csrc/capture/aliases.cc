@@ -5,6 +5,7 @@
 
 #include "capture/numbers.h"
 #include "capture/record_context.h"
+#include "capture/recorder_tables.h"
 
 namespace kintsugi::capture {
 
@@ -45,20 +46,20 @@ void renameIn(const AliasList& aliases, PyObject* dict) {
 }  // namespace
 
 void applyAliases(RecordContext& rec) {
-  AliasList aliases = std::exchange(rec.aliases, {});
+  AliasList aliases = std::exchange(rec.tables.aliases, {});
   for (auto& [source, shadow] : aliases) {
-    if (shadow.isNull()) shadow = numberInput(rec, source, rec.sources.objectOf(source));
-    rec.sources.setShadow(source, shadow);
+    if (shadow.isNull()) shadow = numberInput(rec, source, rec.tables.sources.objectOf(source));
+    rec.tables.sources.setShadow(source, shadow);
   }
-  for (auto& frame : rec.frames.all()) renameIn(aliases, *frame);
-  for (RestoredFrame& restored : rec.restored.all()) rename(aliases, restored.replacement);
-  for (auto& v : rec.virtuals.all()) {
+  for (auto& frame : rec.tables.frames.all()) renameIn(aliases, *frame);
+  for (RestoredFrame& restored : rec.tables.restored.all()) rename(aliases, restored.replacement);
+  for (auto& v : rec.tables.virtuals.all()) {
     renameAll(aliases, v->parts);
     if (v->frame) renameIn(aliases, *v->frame);
     renameIn(aliases, v->attrs.get());
     renameIn(aliases, v->entries.get());
   }
-  rec.virtuals.noteChange();  // cached recipes still name the old sources
+  rec.tables.virtuals.noteChange();  // cached recipes still name the old sources
 }
 
 }  // namespace kintsugi::capture

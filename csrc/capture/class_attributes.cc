@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "capture/classes.h"
+#include "capture/recorder_tables.h"
 #include "pyapi/code.h"
 #include "pyapi/errors.h"
 #include "pyapi/imports.h"
@@ -53,7 +54,7 @@ bool mayOpen(RecordContext& rec, PyTypeObject* type, PyObject* name) {
 }
 
 bool isOpen(RecordContext& rec, PyTypeObject* type, PyObject* name) {
-  return rec.attributes.isOpen(type, name);
+  return rec.tables.attributes.isOpen(type, name);
 }
 
 bool isDescriptor(PyObject* value) {
@@ -61,13 +62,13 @@ bool isDescriptor(PyObject* value) {
 }
 
 void noteClosed(RecordContext& rec, PyTypeObject* type, PyObject* name) {
-  if (mayOpen(rec, type, name)) rec.attributes.close(type, name);
+  if (mayOpen(rec, type, name)) rec.tables.attributes.close(type, name);
 }
 
 // True if the code that is being recorded sets an attribute of that name, and `value` is not a descriptor or
 // a class.
 bool isStoredHere(RecordContext& rec, PyObject* value, PyObject* name) {
-  const ShadowFrame* frame = rec.frames.current();
+  const ShadowFrame* frame = rec.tables.frames.current();
   if (frame == nullptr || isDescriptor(value) || PyType_Check(value)) return false;
   const CodeInfo* code = CodeInfo::of(frame->code);
   for (int32_t i = 0; code != nullptr && i < code->size(); ++i) {
@@ -103,7 +104,7 @@ Py_ssize_t placeBehind(PyObject* order, PyTypeObject* after) {
 }
 
 bool anyOpen(RecordContext& rec, PyObject* order, Py_ssize_t from, PyObject* name) {
-  if (!rec.attributes.isAnythingOpen()) return false;
+  if (!rec.tables.attributes.isAnythingOpen()) return false;
   for (Py_ssize_t i = from; i < PyTuple_GET_SIZE(order); ++i) {
     if (isOpen(rec, at(order, i), name)) return true;
   }
@@ -127,7 +128,8 @@ void guardEntry(RecordContext& rec, TypeEntry& entry) {
 void openUpTo(RecordContext& rec, PyObject* order, Py_ssize_t from, PyTypeObject* owner, PyObject* name) {
   for (Py_ssize_t i = from; i < PyTuple_GET_SIZE(order); ++i) {
     PyTypeObject* base = at(order, i);
-    if (mayOpen(rec, base, name) && !rec.attributes.isClosed(base, name)) rec.attributes.open(base, name);
+    if (mayOpen(rec, base, name) && !rec.tables.attributes.isClosed(base, name))
+      rec.tables.attributes.open(base, name);
     if (base == owner) return;
   }
 }
@@ -148,7 +150,7 @@ TypeEntry readOpen(RecordContext& rec, PyObject* order, Py_ssize_t from, PyObjec
       continue;
     }
     {
-      const AttributeLog::ReadingOpen reading(rec.attributes);
+      const AttributeLog::ReadingOpen reading(rec.tables.attributes);
       entry.shadow = rec.objects.dictEntry(dict, pyapi::dictOf(base), name, entry.value);
     }
     entry.open = true;
@@ -183,7 +185,7 @@ TypeEntry typeEntry(RecordContext& rec, PyTypeObject* type, PyObject* name, PyTy
   return entry;
 }
 
-bool closeAll(RecordContext& rec, PyTypeObject* type) { return rec.attributes.closeAll(type); }
+bool closeAll(RecordContext& rec, PyTypeObject* type) { return rec.tables.attributes.closeAll(type); }
 
 std::optional<bool> storeOpen(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name,
                               Shadow value, PyObject* real) {
@@ -199,11 +201,11 @@ std::optional<bool> storeOpen(RecordContext& rec, Shadow shadow, PyObject* objec
   if (!isOpen(rec, type, name)) {
     // The class gets a method, which will rarely change again.
     if (real != nullptr && isDescriptor(real)) return std::nullopt;
-    rec.attributes.noteWritten(type, name);
-    if (rec.attributes.isClosed(type, name)) return std::nullopt;
-    rec.attributes.open(type, name);
+    rec.tables.attributes.noteWritten(type, name);
+    if (rec.tables.attributes.isClosed(type, name)) return std::nullopt;
+    rec.tables.attributes.open(type, name);
   }
-  rec.attributes.noteWritten(type, name);
+  rec.tables.attributes.noteWritten(type, name);
   if (!rec.live() || (shadow.isSource() && !rec.guards.pin(shadow, object))) return false;
   rec.guards.guardTypeVersion(type);
   const Shadow dict = rec.guards.pinnedRoot(pyapi::dictOf(type));
@@ -212,7 +214,7 @@ std::optional<bool> storeOpen(RecordContext& rec, Shadow shadow, PyObject* objec
   if (real == nullptr && before == nullptr)
     return rec.heap.lacksKey(dict, pyapi::dictOf(type), name);  // the run raises AttributeError
   if (real == nullptr) rec.objects.dictEntry(dict, pyapi::dictOf(type), name, before);
-  rec.classVersions.expectWrites();
+  rec.tables.classVersions.expectWrites();
   const bool written = real != nullptr
                            ? rec.heap.emitEffect(Op::kSetAttr, {{target, object}, {value, real}}, name)
                            : rec.heap.emitEffect(Op::kDelAttr, {{target, object}}, name);
@@ -224,18 +226,18 @@ std::optional<bool> storeOpen(RecordContext& rec, Shadow shadow, PyObject* objec
 void opensAttribute(RecordContext& rec, PyTypeObject* type, const char* name) {
   const pyapi::Ref<> text = pyapi::steal(PyUnicode_InternFromString(name));
   if (!text || !mayOpen(rec, type, text.get())) return;
-  if (!isOpen(rec, type, text.get()) && !rec.attributes.isClosed(type, text.get()))
-    rec.attributes.open(type, text.get());
-  rec.attributes.noteWritten(type, text.get());
-  rec.classVersions.expectWrites();
+  if (!isOpen(rec, type, text.get()) && !rec.tables.attributes.isClosed(type, text.get()))
+    rec.tables.attributes.open(type, text.get());
+  rec.tables.attributes.noteWritten(type, text.get());
+  rec.tables.classVersions.expectWrites();
 }
 
 void describeOpen(RecordContext& rec) {
-  rec.attributes.allOpen().each([&](PyTypeObject* type, PyObject* name) {
+  rec.tables.attributes.allOpen().each([&](PyTypeObject* type, PyObject* name) {
     bool guarded = false;
-    for (const guard::Guard& g : rec.document.guards.guards) {
+    for (const guard::Guard& g : rec.tables.document.guards.guards) {
       guarded = guarded || (g.kind == GuardKind::kTypeVersion &&
-                            PyType_IsSubtype(rec.constants.typeAt(g.key), type) != 0);
+                            PyType_IsSubtype(rec.tables.constants.typeAt(g.key), type) != 0);
     }
     if (!guarded) return;
     pyapi::Ref<> pair = pyapi::steal(PyTuple_Pack(2, type, name));
@@ -245,9 +247,9 @@ void describeOpen(RecordContext& rec) {
     }
     guard::Guard row;
     row.kind = GuardKind::kOpenAttribute;
-    row.block = rec.blocks.root();
+    row.block = rec.tables.blocks.root();
     row.key = rec.guards.constId(pair.get());
-    rec.document.guards.guards.push_back(row);
+    rec.tables.document.guards.guards.push_back(row);
   });
 }
 

@@ -1,5 +1,7 @@
 #include "capture/classes.h"
 
+#include "capture/recorder_tables.h"
+
 #include <string_view>
 
 #include "pyapi/classes.h"
@@ -8,8 +10,8 @@
 namespace kintsugi::capture {
 
 Virtual* virtualClassOf(RecordContext& rec, PyTypeObject* type) {
-  if (rec.virtuals.classes().empty()) return nullptr;
-  Virtual* made = rec.virtuals.findObject(reinterpret_cast<PyObject*>(type));
+  if (rec.tables.virtuals.classes().empty()) return nullptr;
+  Virtual* made = rec.tables.virtuals.findObject(reinterpret_cast<PyObject*>(type));
   if (made == nullptr) return nullptr;
   Virtual& v = *made;
   return v.kind == VirtualKind::kClass ? &v : nullptr;
@@ -17,14 +19,14 @@ Virtual* virtualClassOf(RecordContext& rec, PyTypeObject* type) {
 
 Shadow virtualShadowOf(RecordContext& rec, Shadow shadow, PyObject* object) {
   if (!shadow.isConst() || object == nullptr) return shadow;
-  if (rec.virtuals.classes().empty() && !PyFunction_Check(object)) return shadow;
-  const auto found = rec.virtuals.find(object);
+  if (rec.tables.virtuals.classes().empty() && !PyFunction_Check(object)) return shadow;
+  const auto found = rec.tables.virtuals.find(object);
   return found ? Shadow::virt(*found) : shadow;
 }
 
 std::optional<Shadow> virtualClassAttribute(RecordContext& rec, PyTypeObject* type, PyObject* name,
                                             PyObject* value) {
-  if (rec.virtuals.classes().empty()) return std::nullopt;
+  if (rec.tables.virtuals.classes().empty()) return std::nullopt;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pyapi::mroOf(type)); ++i) {
     auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(pyapi::mroOf(type), i));
     if (PyDict_Contains(pyapi::dictOf(cls), name) != 1) continue;
@@ -103,7 +105,7 @@ bool guardBasesOfVirtual(RecordContext& rec, PyTypeObject* type) {
 
 void refuseVirtualConstant(RecordContext& rec, PyObject* object) {
   if (!PyType_Check(object) && !PyFunction_Check(object)) return;
-  const Virtual* made = rec.virtuals.findObject(object);
+  const Virtual* made = rec.tables.virtuals.findObject(object);
   if (made == nullptr) return;
   const VirtualKind kind = made->kind;
   if (kind == VirtualKind::kClass || kind == VirtualKind::kFunction)
@@ -113,12 +115,12 @@ void refuseVirtualConstant(RecordContext& rec, PyObject* object) {
 void refuseClass(RecordContext& rec, const char* what) {
   if (!rec.live()) return;
   rec.abort(diag::Code::KTG0302, {what});
-  if (PyObject* body = newestClassBody(rec)) rec.breakLog.setFailedIn(body);
+  if (PyObject* body = newestClassBody(rec)) rec.tables.breakLog.setFailedIn(body);
 }
 
 PyObject* newestClassBody(RecordContext& rec) {
-  for (size_t i = rec.virtuals.classes().size(); i-- > 0;) {
-    const Virtual& v = rec.virtuals.at(rec.virtuals.classes()[i]);
+  for (size_t i = rec.tables.virtuals.classes().size(); i-- > 0;) {
+    const Virtual& v = rec.tables.virtuals.at(rec.tables.virtuals.classes()[i]);
     if (v.partObjects.back()) return v.partObjects.back().get();
   }
   return nullptr;
@@ -147,7 +149,7 @@ std::optional<bool> storeInClass(RecordContext& rec, Shadow shadow, PyObject* ob
 }
 
 Virtual* classOfCell(RecordContext& rec, Shadow cell) {
-  if (rec.virtuals.classes().empty() || !cell.isVirtual()) return nullptr;
+  if (rec.tables.virtuals.classes().empty() || !cell.isVirtual()) return nullptr;
   Virtual& v = rec.objects.virtualOf(cell);
   if (v.kind != VirtualKind::kCell || v.parts.empty() || !v.parts[0].isVirtual()) return nullptr;
   Virtual& content = rec.objects.virtualOf(v.parts[0]);

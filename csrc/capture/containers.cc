@@ -3,6 +3,7 @@
 
 #include "capture/calls/model.h"
 #include "capture/foreign.h"
+#include "capture/recorder_tables.h"
 #include "pyapi/items.h"
 #include "pyapi/types.h"
 
@@ -106,13 +107,13 @@ int64_t placeOf(const Virtual& v, const pyapi::SequenceIterator& real) {
 // Updates the iterators that C code has moved on without a call of Python code. Example: zip() takes an item
 // of its first iterator before it finds that the second one has none left.
 void syncIterators(RecordContext& rec) {
-  std::erase_if(rec.virtuals.iterators(), [&](uint32_t id) {
-    const Virtual& v = rec.virtuals.at(id);
+  std::erase_if(rec.tables.virtuals.iterators(), [&](uint32_t id) {
+    const Virtual& v = rec.tables.virtuals.at(id);
     return v.kind != VirtualKind::kIterator || !v.object || Py_REFCNT(v.object.get()) == 1 ||
            (realIterator(v) == nullptr && !v.partObjects.empty());
   });
-  for (const uint32_t id : rec.virtuals.iterators()) {
-    Virtual& v = rec.virtuals.at(id);
+  for (const uint32_t id : rec.tables.virtuals.iterators()) {
+    Virtual& v = rec.tables.virtuals.at(id);
     const pyapi::SequenceIterator* real = realIterator(v);
     if (real == nullptr) continue;
     const Py_ssize_t size = Py_SIZE(v.partObjects[0].get());

@@ -1,5 +1,7 @@
 #include "capture/exceptions.h"
 
+#include "capture/recorder_tables.h"
+
 #include <algorithm>
 
 #include "pyapi/drop_reference.h"
@@ -54,7 +56,7 @@ bool linkedOperand(RecordContext& rec, PyObject* object, Operand& out) {
     out = Operand::null();
     return true;
   }
-  if (object == rec.exceptions.handledOutside()) {
+  if (object == rec.tables.exceptions.handledOutside()) {
     out = handledOutside(rec);
     return true;
   }
@@ -96,11 +98,12 @@ bool emitTraceback(RecordContext& rec, Operand exception, PyObject* now, PyObjec
 // context that the trace knows.
 bool emitContext(RecordContext& rec, Operand exception, const Raised& raised, PyObject* now) {
   if (raised.byStep) {
-    while (!isNothing(now) && now != rec.exceptions.handledOutside() && !rec.objects.knownObject(now)) {
+    while (!isNothing(now) && now != rec.tables.exceptions.handledOutside() &&
+           !rec.objects.knownObject(now)) {
       now = pyapi::partsOf(now).context;
       if (!isNothing(now) && rec.objects.knownObject(now)) return false;
     }
-    if (isNothing(now) || now == rec.exceptions.handledOutside()) return true;
+    if (isNothing(now) || now == rec.tables.exceptions.handledOutside()) return true;
   } else if (now == raised.context.get()) {
     return true;
   }
@@ -201,7 +204,7 @@ bool isRebuiltException(PyTypeObject* type) {
 }
 
 ShadowFrame* handlingFrame(RecordContext& rec) {
-  ShadowFrame* frame = rec.frames.current();
+  ShadowFrame* frame = rec.tables.frames.current();
   while (frame != nullptr && frame->handled.isNull()) frame = frame->caller;
   return frame;
 }
@@ -209,7 +212,7 @@ ShadowFrame* handlingFrame(RecordContext& rec) {
 void noteRaised(RecordContext& rec, PyObject* exception, bool byStep) {
   auto known = PyExceptionInstance_Check(exception) ? rec.objects.knownObject(exception) : std::nullopt;
   if (!known || isUnbuilt(rec, *known)) return;
-  std::vector<Raised>& all = rec.exceptions.raised();
+  std::vector<Raised>& all = rec.tables.exceptions.raised();
   std::erase_if(all, [&](const Raised& r) { return r.exception.get() == exception; });
   const pyapi::ExceptionParts parts = pyapi::partsOf(exception);
   all.push_back({pyapi::newRef(exception), pyapi::newRef(parts.traceback), pyapi::newRef(parts.context),
@@ -219,12 +222,12 @@ void noteRaised(RecordContext& rec, PyObject* exception, bool byStep) {
 void noteCaught(RecordContext& rec, Shadow shadow, PyObject* exception) {
   if (isUnbuilt(rec, shadow)) {
     const bool outside = pyapi::partsOf(exception).context == nullptr &&
-                         rec.exceptions.handledOutside() == nullptr && handlingFrame(rec) == nullptr;
+                         rec.tables.exceptions.handledOutside() == nullptr && handlingFrame(rec) == nullptr;
     if (outside) rec.objects.virtualOf(shadow).index = kContextOutside;
     rec.objects.noteChange();
     return;
   }
-  for (Raised& raised : rec.exceptions.raised()) {
+  for (Raised& raised : rec.tables.exceptions.raised()) {
     if (raised.exception.get() != exception) continue;
     raised.caught = true;
     return;
@@ -237,10 +240,10 @@ void setOutsideContext(RecordContext& rec, Shadow exception) {
 }
 
 void emitRaised(RecordContext& rec) {
-  std::vector<Raised> all = rec.exceptions.takeRaised();
+  std::vector<Raised> all = rec.tables.exceptions.takeRaised();
   for (Raised& raised : all) {
     if (!raised.caught) {
-      rec.exceptions.raised().push_back(std::move(raised));
+      rec.tables.exceptions.raised().push_back(std::move(raised));
     } else if (rec.live() && !emitChanges(rec, raised)) {
       rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(raised.exception.get())});
     }
@@ -250,8 +253,8 @@ void emitRaised(RecordContext& rec) {
 void holdPassedFrames(RecordContext& rec, ShadowFrame& frame, PyObject* exception) {
   std::vector<ir::SourceId>& held = frame.heldByHandled;
   pyapi::forEachLeftVariable(pyapi::partsOf(exception).traceback, [&](PyObject* object) {
-    if (!rec.finalized.contains(object)) return;
-    const auto found = rec.sources.of(object);
+    if (!rec.tables.finalized.contains(object)) return;
+    const auto found = rec.tables.sources.of(object);
     if (found && std::ranges::find(held, *found) == held.end()) held.push_back(*found);
   });
 }
@@ -265,7 +268,7 @@ void releasePassedFrames(RecordContext& rec, ShadowFrame& frame) {
 }
 
 bool escapeHandled(RecordContext& rec) {
-  for (ShadowFrame* frame = rec.frames.current(); frame != nullptr; frame = frame->caller) {
+  for (ShadowFrame* frame = rec.tables.frames.current(); frame != nullptr; frame = frame->caller) {
     if (frame->handled.isNull()) continue;
     Shadow shadow = frame->handled;
     if (!rec.snapshots.escape(shadow, frame->handledObject.get())) return false;
@@ -303,10 +306,10 @@ Shadow tracebackOf(RecordContext& rec, Shadow shadow, PyObject* exception, PyObj
       Op::kCallKnown,
       {Operand::constant(rec.guards.constId(getattr)), operand, Operand::constant(rec.guards.constId(name))},
       {{ir::TypeKind::kObject, ir::kNone}}, rec.snapshots.stateBefore());
-  rec.blocks.next();
+  rec.tables.blocks.next();
   const Shadow result = rec.guards.readSource(guard::SourceKind::kValue, ir::kNone, nullptr,
                                               rec.trace().code[at].firstResult, traceback);
-  rec.finalized.add(traceback);
+  rec.tables.finalized.add(traceback);
   rec.steps.flushBlock();  // the same instruction may need another step
   return result;
 }

@@ -9,6 +9,7 @@
 #include "capture/gradient_buckets.h"
 #include "capture/numbers.h"
 #include "capture/open_values.h"
+#include "capture/recorder_tables.h"
 #include "capture/sizes.h"
 #include "capture/source_hash.h"
 #include "pyapi/callable_name.h"
@@ -40,7 +41,7 @@ bool pinSameTensor(RecordContext& rec, ir::SourceId source, ir::ValueId known) {
   auto maker = std::find_if(code.rbegin(), code.rend(), [&](const ir::Instruction& ins) {
     return known - ins.firstResult < ins.resultCount;
   });
-  if (rec.sameTensors.contains(source)) return rec.live();
+  if (rec.tables.sameTensors.contains(source)) return rec.live();
   if (maker != code.rend() && maker->op == ir::Op::kInput) {
     const ir::SourceId own = rec.trace().operandsOf(*maker)[0].id;
     if (own != source) rec.guards.guard(GuardKind::kSame, source, ir::kNone, 0, own);
@@ -48,15 +49,15 @@ bool pinSameTensor(RecordContext& rec, ir::SourceId source, ir::ValueId known) {
   }
   if (!rec.guards.pinAnswer("is_", {ir::Operand::source(source), ir::Operand::value(known)}, Py_True))
     return false;
-  rec.sameTensors.insert(source);
+  rec.tables.sameTensors.insert(source);
   return true;
 }
 
 // The shadow of a source that is known to be the same object as `known`. Until the guard that says so is
 // written, the source keeps a name of its own (see aliases.h).
 Shadow aliasOf(RecordContext& rec, ir::SourceId source, Shadow known) {
-  if (!rec.blocks.isPending()) return known;
-  rec.aliases.emplace_back(source, known);
+  if (!rec.tables.blocks.isPending()) return known;
+  rec.tables.aliases.emplace_back(source, known);
   return Shadow::source(source);
 }
 
@@ -243,6 +244,21 @@ void Guards::guardTypeVersion(PyTypeObject* type) {
   }
   guard(GuardKind::kTypeVersion, ir::kNone, constId(reinterpret_cast<PyObject*>(type)),
         static_cast<int64_t>(*pyapi::typeVersionWord(type)));
+}
+
+void Guards::keepTypeVersions(const std::function<void()>& change) {
+  const auto versionOf = [&](const guard::Guard& g) {
+    PyTypeObject* type = constants_.typeAt(g.key);
+    pyapi::ensureTypeVersion(type);
+    return static_cast<int64_t>(*pyapi::typeVersionWord(type));
+  };
+  std::vector<guard::Guard*> held;
+  for (guard::Guard& g : document_.guards.guards) {
+    if (g.kind == GuardKind::kTypeVersion && g.number == versionOf(g)) held.push_back(&g);
+  }
+  change();
+  constexpr int64_t kNone = 1;  // no class that can change has this version
+  for (guard::Guard* g : held) g->number = std::max(versionOf(*g), kNone);
 }
 
 void Guards::guardLength(Shadow shadow, PyObject* object, Py_ssize_t length) {

@@ -12,6 +12,7 @@
 //   // the trace is for this very object now, and `shadow` is a constant
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -60,6 +61,7 @@ class Guards final {
         writer_(writer) {}
 
   // Sources: each path that is read has one. See tables/known_sources.h.
+  const guard::Document& document() const { return document_; }
   ir::ConstId constId(PyObject* object);
   Shadow readSource(guard::SourceKind kind, ir::SourceId parent, PyObject* key, int64_t index,
                     PyObject* object);
@@ -76,6 +78,9 @@ class Guards final {
              ir::SourceId other = ir::kNone);
   void guardType(Shadow shadow, PyObject* object);
   void guardTypeVersion(PyTypeObject* type);
+  // `change` may store something in a class that a program does not see. Guards on class versions that held
+  // before get the new versions.
+  void keepTypeVersions(const std::function<void()>& change);
   void guardLength(Shadow shadow, PyObject* object, Py_ssize_t length);
   bool pinIsNone(Shadow shadow, PyObject* object);
   bool pinTruth(Shadow shadow, PyObject* object);

@@ -1,5 +1,7 @@
 #include "capture/locals_watch.h"
 
+#include "capture/recorder_tables.h"
+
 #include <algorithm>
 
 #include "pyapi/code.h"
@@ -18,7 +20,7 @@ PyObject* contentOf(PyObject* object) {
 
 LocalsWatch::LocalsWatch(RecordContext& rec) {
   if (!pyapi::localsAreWritable()) return;
-  for (const auto& frame : rec.frames.all()) {
+  for (const auto& frame : rec.tables.frames.all()) {
     if (frame->act == nullptr || frame->act->frame == nullptr) continue;
     pyapi::Frame* running = frame->act->frame;
     for (size_t i = 0; i < frame->locals.size(); ++i) {

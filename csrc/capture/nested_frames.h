@@ -16,12 +16,8 @@ namespace kintsugi::capture {
 
 class NestedFrames {
  public:
-  explicit NestedFrames(RecordContext& rec)
-      : rec_(rec), frame_(rec.frames.current()), saved_(rec.instruction.save()) {}
-  ~NestedFrames() {
-    rec_.frames.setCurrent(frame_);
-    rec_.instruction.restore(saved_);
-  }
+  explicit NestedFrames(RecordContext& rec);
+  ~NestedFrames();
   NestedFrames(const NestedFrames&) = delete;
 
  private:

@@ -1,6 +1,8 @@
 // Arithmetic on numbers that are known only at run time.
 #include "capture/numbers.h"
 
+#include "capture/recorder_tables.h"
+
 #include "pyapi/number.h"
 #include "pyapi/opcodes.h"
 #include "support/python_power.h"
@@ -48,14 +50,14 @@ Shadow numberInput(RecordContext& rec, ir::SourceId id, PyObject* object) {
 }
 
 Shadow promoted(RecordContext& rec, Shadow shadow, PyObject* object) {
-  if (!shadow.isSource() || rec.blocks.isPending()) return shadow;
-  if (rec.document.sources.nodes[shadow.sourceId()].kind != guard::SourceKind::kValue) return shadow;
+  if (!shadow.isSource() || rec.tables.blocks.isPending()) return shadow;
+  if (rec.tables.document.sources.nodes[shadow.sourceId()].kind != guard::SourceKind::kValue) return shadow;
   if (!PyFloat_CheckExact(object) && !(PyLong_CheckExact(object) && pyapi::fitsInt64(object))) return shadow;
-  if (!rec.sources.shadowOf(shadow.sourceId()).isValue()) {
+  if (!rec.tables.sources.shadowOf(shadow.sourceId()).isValue()) {
     const Shadow value = numberInput(rec, shadow.sourceId(), object);
-    rec.sources.setShadow(shadow.sourceId(), value);
+    rec.tables.sources.setShadow(shadow.sourceId(), value);
   }
-  return rec.sources.shadowOf(shadow.sourceId());
+  return rec.tables.sources.shadowOf(shadow.sourceId());
 }
 
 bool isNumberValue(RecordContext& rec, Shadow shadow) {

@@ -45,6 +45,9 @@ class Objects final {
   Virtual& virtualOf(Shadow shadow) { return virtuals_[shadow]; }
   // A virtual object that unknown code may have changed is read like an older one.
   Shadow current(Shadow shadow);
+  void addClass(Shadow cls) { virtuals_.addClass(cls); }
+  const std::vector<uint32_t>& classes() const { return virtuals_.classes(); }  // that the trace has made
+  void replaceObject(Shadow shadow, PyObject* object) { virtuals_.replaceObject(shadow, object); }
   // What the trace knows of an object, by its identity.
   std::optional<Shadow> knownObject(PyObject* object);
   bool holdsMutable(Shadow shadow);

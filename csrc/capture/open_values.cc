@@ -1,18 +1,20 @@
 #include "capture/open_values.h"
 
+#include "capture/recorder_tables.h"
+
 namespace kintsugi::capture {
 
 namespace {
 
 bool isOpen(RecordContext& rec, ir::SourceId source) {
-  return rec.options.dynamic != 0 && rec.options.dynamicSources != nullptr &&
-         rec.options.dynamicSources->contains(rec.sources.hashOf(source));
+  return rec.tables.options.dynamic != 0 && rec.tables.options.dynamicSources != nullptr &&
+         rec.tables.options.dynamicSources->contains(rec.tables.sources.hashOf(source));
 }
 
 }  // namespace
 
 bool isOpenText(RecordContext& rec, Shadow shadow) {
-  return shadow.isSource() && PyUnicode_CheckExact(rec.sources.objectOf(shadow.sourceId())) &&
+  return shadow.isSource() && PyUnicode_CheckExact(rec.tables.sources.objectOf(shadow.sourceId())) &&
          isOpen(rec, shadow.sourceId());
 }
 
@@ -22,7 +24,7 @@ bool isVaryingText(RecordContext& rec, Shadow shadow, PyObject* object) {
 
 bool hasVaryingLength(RecordContext& rec, PyObject* container) {
   if (!PyList_CheckExact(container) && !PyDict_CheckExact(container)) return false;
-  const auto found = rec.sources.of(container);
+  const auto found = rec.tables.sources.of(container);
   return found && (rec.openSlices.contains(*found) || isOpen(rec, *found));
 }
 

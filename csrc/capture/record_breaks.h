@@ -36,6 +36,7 @@ class Breaks final {
         ops_(ops),
         options_(options) {}
 
+  bool isLive() const { return breakLog_.isLive(); }                // the recording goes on
   void abort(diag::Code code, std::vector<std::string> args = {});  // the call goes on unrecorded
   void noteBreak(diag::Code code, std::vector<std::string> args);   // before the step runs
   Flow raiseAssertion(const std::string& message);  // instead of the instruction; ends the recording

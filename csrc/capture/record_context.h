@@ -1,8 +1,9 @@
 // What record handlers and models of C callables see of a recording.
 //
 // A handler asks a part for what it needs (`rec.guards.pin(...)`, `rec.heap.storeItem(...)`) and never sees
-// the Recorder itself. The tables at the end are for the parts of the recorder, and for the few handlers that
-// change one of them.
+// the Recorder itself. What the parts know in common is behind `tables`, an incomplete type here:
+// capture/recorder_tables.h is for the parts alone, and handlers and models do not include it
+// (scripts/check_layers.py).
 //
 // Ownership: references to parts of the Recorder, which owns the context too. The recording thread, GIL held.
 // Example:
@@ -29,21 +30,22 @@
 #include "capture/snapshots.h"
 #include "capture/special_methods.h"
 #include "capture/steps.h"
-#include "capture/tables/attribute_log.h"
-#include "capture/tables/restored_frames.h"
 #include "capture/torch_steps.h"
 #include "capture/transforms.h"
 
 namespace kintsugi::capture {
 
+struct RecorderTables;
+
 struct RecordContext {
-  bool live() const { return breakLog.isLive(); }
+  bool live() const { return breaks.isLive(); }
   // The call goes on unrecorded.
   void abort(diag::Code code, std::vector<std::string> args = {}) { breaks.abort(code, std::move(args)); }
   // Executes the instruction itself. A handler does this once.
   Flow execute(Activation& act, const Instr& instr) { return steps.execute(act, instr); }
-  ir::Trace& trace() const { return document.trace; }
-  torchapi::OpRecorder& ops() const { return operators; }
+  const guard::Document& document() const { return guards.document(); }
+  ir::Trace& trace() const { return steps.trace(); }
+  torchapi::OpRecorder& ops() const { return steps.ops(); }
 
   Guards& guards;
   Objects& objects;
@@ -64,27 +66,8 @@ struct RecordContext {
   SourceSet& openSlices;
   TraceFacts& facts;
 
-  // Meant for the parts of the recorder.
-  const RecorderOptions& options;
-  guard::Document& document;
-  torchapi::OpRecorder& operators;
-  AliasList& aliases;
-  AttributeLog& attributes;
-  BreakLog& breakLog;
-  ClassVersions& classVersions;
-  ConstantPool& constants;
-  DeadObjects& dead;
-  ExceptionLog& exceptions;
-  FinalizedObjects& finalized;
-  FinalizerTracker& finalizers;
-  FrameStack& frames;
-  FrozenObjects& frozen;
-  GuardBlocks& blocks;
-  KnownSources& sources;
-  RestoredFrames& restored;
-  SourceSet& sameTensors;
-  SizeReads& sizeReads;
-  VirtualTable& virtuals;
+  // The recorder's own (recorder_tables.h).
+  RecorderTables& tables;
 };
 
 }  // namespace kintsugi::capture

@@ -11,6 +11,7 @@
 #include "capture/handlers/handlers.h"
 #include "capture/lists.h"
 #include "capture/record/table.h"
+#include "capture/recorder_tables.h"
 #include "pyapi/code.h"
 #include "pyapi/collector.h"
 #include "pyapi/containers.h"
@@ -154,7 +155,7 @@ namespace {
 
 // At the end of frames and of loop bodies. What C code was given, and dropped, may still be asked for.
 void sweepDropped(RecordContext& rec) {
-  if (rec.expected.isIdle()) rec.dead.sweep();
+  if (rec.expected.isIdle()) rec.tables.dead.sweep();
 }
 
 }  // namespace
@@ -170,8 +171,8 @@ bool hasOtherThreads(PyThreadState* own) {
 constexpr size_t kMostParts = 4'000'000;
 
 void checkLength(RecordContext& rec) {
-  const size_t most = rec.options.maxInstructions;
-  if (rec.document.trace.code.size() > most) {
+  const size_t most = rec.tables.options.maxInstructions;
+  if (rec.trace().code.size() > most) {
     rec.abort(diag::Code::KTG0104, {std::to_string(most) + " instructions"});
   } else if (rec.snapshots.partCount() > kMostParts) {
     rec.abort(diag::Code::KTG0104, {std::to_string(kMostParts) + " values in snapshots"});

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "capture/record_context.h"
+#include "capture/recorder_tables.h"
 #include "pyapi/arguments.h"
 #include "pyapi/frame.h"
 
@@ -113,12 +114,13 @@ class Recorder final : public StepObserver {
   FinalizerTracker finalizers_{
       {breakLog_, constants_, sources_, kept_, virtuals_, overlays_, frames_, instruction_, dead_, pauses_},
       lifetimes_.host()};
-  RecordContext context_{guards_,     objects_,    heap_,       snapshots_,   steps_,         torch_,
-                         callees_,    lifetimes_,  breaks_,     instruction_, expected_,      pauses_,
-                         transforms_, watched_,    openSlices_, facts_,       options_,       document_,
-                         ops_,        aliases_,    attributes_, breakLog_,    classVersions_, constants_,
-                         dead_,       exceptions_, finalized_,  finalizers_,  frames_,        frozen_,
-                         blocks_,     sources_,    restored_,   sameTensors_, sizeReads_,     virtuals_};
+  RecorderTables tables_{options_,   document_,      ops_,         aliases_,   attributes_,
+                         breakLog_,  classVersions_, constants_,   dead_,      exceptions_,
+                         finalized_, finalizers_,    frames_,      frozen_,    blocks_,
+                         sources_,   restored_,      sameTensors_, sizeReads_, virtuals_};
+  RecordContext context_{guards_,     objects_,   heap_,       snapshots_,   steps_,    torch_,
+                         callees_,    lifetimes_, breaks_,     instruction_, expected_, pauses_,
+                         transforms_, watched_,   openSlices_, facts_,       tables_};
 
   bool finished_ = false;
   size_t argCount_ = 0;

@@ -5,6 +5,7 @@
 #include "capture/classes.h"
 #include "capture/exceptions.h"
 #include "capture/recorder.h"
+#include "capture/recorder_tables.h"
 #include "capture/sizes.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/frame.h"
@@ -70,7 +71,7 @@ Shadow Restorer::shadow(const Operand& operand) {
 // resolved there, so the side trace's first block resolves it.
 Shadow Restorer::source(const Operand& operand) {
   const guard::SourceNode& node = start_.parent.document.sources.nodes[operand.id];
-  if (node.block < rec_.blocks.root()) {
+  if (node.block < rec_.tables.blocks.root()) {
     keepIdentity(object(operand), operand.id);
     return rec_.guards.adoptSource(operand.id, object(operand));
   }
@@ -80,8 +81,8 @@ Shadow Restorer::source(const Operand& operand) {
 
 Shadow Restorer::fromStep(ir::ValueId value, PyObject* object) {
   const Shadow shadow = rec_.guards.readSource(guard::SourceKind::kValue, ir::kNone, nullptr, value, object);
-  rec_.finalized.add(object);
-  rec_.finalizers.track(object, shadow);
+  rec_.tables.finalized.add(object);
+  rec_.tables.finalizers.track(object, shadow);
   return shadow;
 }
 
@@ -93,7 +94,7 @@ Shadow Restorer::value(const Operand& operand) {
     if (torchapi::isTensor(real)) {
       keepIdentity(real, inputSource(operand.id));
       rec_.ops().bind(real, operand.id, rec_.ops().level(operand.id));
-      rec_.restored.addTensor(operand.id, real);
+      rec_.tables.restored.addTensor(operand.id, real);
     }
     return Shadow::value(operand.id);
   }
@@ -326,7 +327,7 @@ void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
 
 // Parts of the recipe: name, bases, cell, number of entries at first, then pairs of name and value.
 void Restorer::fillClass(Shadow made, const Recipe& recipe) {
-  rec_.virtuals.addClass(made);
+  rec_.tables.virtuals.addClass(made);
   const Recipe bases = start_.parent.document.trace.recipes[recipe.parts[1].id];
   // The class is registered before its entries are looked at, because entries may refer to the class.
   pyapi::Ref<> space = pyapi::steal(PyDict_New());
@@ -364,7 +365,7 @@ void Restorer::restoreClass(const Operand& operand) {
   v.exposed = true;
   v.parts.push_back(Shadow::null());
   v.partObjects.resize(3);
-  rec_.virtuals.addClass(made);
+  rec_.tables.virtuals.addClass(made);
 }
 
 // Parts of the recipe: n, n arguments, cause, context, suppress, traceback, then pairs of name and value.

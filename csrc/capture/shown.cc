@@ -1,5 +1,7 @@
 #include "capture/shown.h"
 
+#include "capture/recorder_tables.h"
+
 #include "pyapi/name_fields.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/plain.h"
@@ -17,12 +19,12 @@ std::optional<Shadow> shownName(RecordContext& rec, Shadow shadow, PyObject* obj
                                value.get());
 }
 
-bool isRenamed(RecordContext& rec, PyObject* object) { return rec.attributes.isRenamed(object); }
+bool isRenamed(RecordContext& rec, PyObject* object) { return rec.tables.attributes.isRenamed(object); }
 
 void noteRename(RecordContext& rec, PyObject* object, PyObject* attribute) {
   const char* name = PyUnicode_AsUTF8(attribute);
   if (name == nullptr) PyErr_Clear();
-  if (name != nullptr && pyapi::nameField(object, name) != nullptr) rec.attributes.noteRenamed(object);
+  if (name != nullptr && pyapi::nameField(object, name) != nullptr) rec.tables.attributes.noteRenamed(object);
 }
 
 bool guardNames(RecordContext& rec, PyObject* object) {

@@ -4,6 +4,7 @@
 #include <limits>
 #include <string_view>
 
+#include "capture/recorder_tables.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/functions.h"
 #include "pyapi/lazy.h"
@@ -47,10 +48,10 @@ uint64_t markedDims(PyObject* tensor, std::initializer_list<const char*> names, 
 
 // True for a parameter or buffer of a module: its sizes belong to the model.
 bool belongsToModule(RecordContext& rec, ir::SourceId source) {
-  const auto& nodes = rec.document.sources.nodes;
+  const auto& nodes = rec.tables.document.sources.nodes;
   for (ir::SourceId id = source; id != ir::kNone; id = nodes[id].parent) {
     if (nodes[id].kind != SourceKind::kDictItem || nodes[id].key == ir::kNone) continue;
-    const std::string_view key = textOf(rec.constants.at(nodes[id].key));
+    const std::string_view key = textOf(rec.tables.constants.at(nodes[id].key));
     if (key == "_parameters" || key == "_buffers") return true;
   }
   return false;
@@ -58,7 +59,7 @@ bool belongsToModule(RecordContext& rec, ir::SourceId source) {
 
 // True for an argument or an item in it. Attributes of arguments are state, which seldom varies.
 bool isGiven(RecordContext& rec, ir::SourceId source) {
-  const auto& nodes = rec.document.sources.nodes;
+  const auto& nodes = rec.tables.document.sources.nodes;
   for (; nodes[source].parent != ir::kNone; source = nodes[source].parent) {
     const SourceKind kind = nodes[source].kind;
     if (kind != SourceKind::kDictItem && kind != SourceKind::kListItem && kind != SourceKind::kTupleItem)
@@ -129,10 +130,10 @@ uint64_t openSizes(RecordContext& rec, ir::SourceId source, PyObject* tensor) {
   uint64_t dims = markedDims(
       tensor, {"_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices"}, rank);
   const uint64_t fixed = markedDims(tensor, {"_dynamo_static_indices"}, rank);
-  const RecorderOptions& options = rec.options;
+  const RecorderOptions& options = rec.tables.options;
   if (options.dynamic != 0) {
     if (options.dynamicSizes != nullptr) {
-      auto it = options.dynamicSizes->find(rec.sources.hashOf(source));
+      auto it = options.dynamicSizes->find(rec.tables.sources.hashOf(source));
       if (it != options.dynamicSizes->end()) dims |= it->second;
     }
     const bool all = options.dynamic == 1 || !options.assumeStatic;
@@ -171,7 +172,7 @@ void guardRanges(RecordContext& rec, ir::SourceId source, PyObject* tensor) {
 }
 
 uint64_t openSizesOf(RecordContext& rec, ir::ValueId tensor) {
-  const ir::Trace& trace = rec.document.trace;
+  const ir::Trace& trace = rec.trace();
   const ir::MetaId meta = trace.values[tensor].meta;
   uint64_t dims = 0;
   for (size_t d = 0; meta != ir::kNone && d < std::min<size_t>(trace.metas[meta].sizes.size(), 64); ++d) {
@@ -181,10 +182,11 @@ uint64_t openSizesOf(RecordContext& rec, ir::ValueId tensor) {
 }
 
 bool opensNumbers(RecordContext& rec, ir::SourceId source) {
-  const RecorderOptions& options = rec.options;
+  const RecorderOptions& options = rec.tables.options;
   if (options.dynamic == 0) return false;
-  if (rec.attributes.isReadingOpen()) return true;
-  if (options.dynamicSources != nullptr && options.dynamicSources->contains(rec.sources.hashOf(source)))
+  if (rec.tables.attributes.isReadingOpen()) return true;
+  if (options.dynamicSources != nullptr &&
+      options.dynamicSources->contains(rec.tables.sources.hashOf(source)))
     return true;
   return options.dynamic == 1 && isGiven(rec, source);
 }
@@ -203,7 +205,7 @@ bool pinLikely(RecordContext& rec, Shadow tensor, PyObject* object) {
   if (torchapi::hasModes()) return pinMeta(rec, tensor, object);
   const std::string* op = rec.ops().likelyFrom(tensor.valueId());
   if (op == nullptr || !torchapi::describe(object).plain || torchapi::transformsActive()) return true;
-  const RecorderOptions& options = rec.options;
+  const RecorderOptions& options = rec.tables.options;
   const bool varies = !options.pinLikely || (options.dynamic != 0 && options.dynamicSources != nullptr &&
                                              options.dynamicSources->contains(hashOfOperator(*op)));
   if (varies || !rec.trace().states[rec.snapshots.stateBefore()].rebuildable) return true;
@@ -240,7 +242,7 @@ bool pinRank(RecordContext& rec, Shadow tensor, PyObject* object) {
 
 void forgetMeta(RecordContext& rec, ir::ValueId tensor) {
   rec.ops().setLevel(tensor, MetaLevel::kUnknown);
-  rec.sizeReads.noteResized(tensor);
+  rec.tables.sizeReads.noteResized(tensor);
 }
 
 bool pinForBinding(CallContext& ctx, Shadow tensor, PyObject* object) {
@@ -264,13 +266,13 @@ namespace {
 bool isFixedSize(RecordContext& rec, ir::ValueId tensor, int64_t dim) {
   const ir::Type type = rec.trace().values[tensor];
   return type.meta != ir::kNone && rec.ops().level(tensor) != MetaLevel::kUnknown &&
-         !rec.trace().hasFixedSizes(type) && !rec.sizeReads.mayBeResized(tensor) &&
+         !rec.trace().hasFixedSizes(type) && !rec.tables.sizeReads.mayBeResized(tensor) &&
          rec.trace().metas[type.meta].sizes[static_cast<size_t>(dim)] != ir::kAnySize;
 }
 
 Shadow sizeValue(RecordContext& rec, Shadow tensor, Op op, int64_t dim) {
   if (op == Op::kSize && isFixedSize(rec, tensor.valueId(), dim)) return Shadow::constant();
-  SizeReads& reads = rec.sizeReads;
+  SizeReads& reads = rec.tables.sizeReads;
   if (const auto known = reads.find(tensor.valueId(), op, dim)) return Shadow::value(*known);
   std::vector<Operand> operands = {Operand::value(tensor.valueId())};
   if (op != Op::kNumel) operands.push_back(Operand::integer(dim));

@@ -1,5 +1,7 @@
 #include "capture/stand_ins.h"
 
+#include "capture/recorder_tables.h"
+
 #include <algorithm>
 #include <unordered_set>
 
@@ -38,7 +40,7 @@ bool isStandIn(const Virtual& v) {
 }
 
 bool holdsStandIn(RecordContext& rec, Shadow shadow) {
-  const auto& all = rec.virtuals.all();
+  const auto& all = rec.tables.virtuals.all();
   if (!std::any_of(all.begin(), all.end(), [](const auto& v) { return isStandIn(*v); })) return false;
   std::unordered_set<uint32_t> seen;
   return holds(rec, shadow, seen);

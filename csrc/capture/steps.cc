@@ -11,6 +11,7 @@
 #include "capture/foreign.h"
 #include "capture/locals_watch.h"
 #include "capture/record_context.h"
+#include "capture/recorder_tables.h"
 #include "capture/sizes.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/callable_name.h"
@@ -240,7 +241,7 @@ bool runsWhenDropped(PyObject* object) {
 bool checkWeaklyHeld(RecordContext& rec, CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     const Shadow shadow = ctx.shadows.any(i);
-    if (shadow.isSource() && rec.guards.comesFromStep(shadow)) rec.finalized.addPart(ctx.args.any(i));
+    if (shadow.isSource() && rec.guards.comesFromStep(shadow)) rec.tables.finalized.addPart(ctx.args.any(i));
     if (!shadow.isVirtual()) continue;
     const Virtual& v = rec.objects.virtualOf(ctx.shadows.any(i));
     if (v.kind != VirtualKind::kInstance || v.value == ir::kNone || !isWeaklyReferenced(ctx.args.any(i)))

@@ -65,6 +65,8 @@ class Steps final {
         states_(states),
         virtuals_(virtuals) {}
 
+  ir::Trace& trace() { return document_.trace; }
+  torchapi::OpRecorder& ops() { return ops_; }
   Flow execute(Activation& act, const Instr& instr);  // executes the instruction itself, once
   size_t emit(ir::Op op, const std::vector<ir::Operand>& operands, const std::vector<ir::Type>& results,
               ir::StateId snap);

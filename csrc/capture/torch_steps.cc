@@ -10,6 +10,7 @@
 #include "capture/foreign.h"
 #include "capture/numbers.h"
 #include "capture/record_context.h"
+#include "capture/recorder_tables.h"
 #include "capture/sizes.h"
 #include "pyapi/callable_name.h"
 #include "pyapi/known_objects.h"
@@ -31,7 +32,7 @@ namespace {
 // If a replay gets another number of results, it has to leave the trace, so the frames must be rebuildable.
 // Operators that write to tensors may resize them.
 void checkDrained(RecordContext& rec, const torchapi::DrainResult& drained, ir::StateId snap) {
-  if (drained.mutated) rec.sizeReads.forgetAll();
+  if (drained.mutated) rec.tables.sizeReads.forgetAll();
   if (drained.exits && !rec.trace().states[snap].rebuildable) {
     rec.abort(diag::Code::KTG0103, {"as many tensors as a size says"});
   }

@@ -4,13 +4,14 @@
 
 #include "capture/calls/model.h"
 #include "capture/record_context.h"
+#include "capture/recorder_tables.h"
 #include "pyapi/known_objects.h"
 #include "torchapi/transforms.h"
 
 namespace kintsugi::capture {
 
 bool Transforms::enter(RecordContext& rec, bool gradMode) {
-  ShadowFrame* current = rec.frames.current();
+  ShadowFrame* current = rec.tables.frames.current();
   if (current == nullptr || !isTransformCode(current->code)) return false;
   gradModes_.push_back(gradMode);
   for (ShadowFrame* frame = current; frame != nullptr && frame->caller != nullptr; frame = frame->caller) {
@@ -27,7 +28,7 @@ void Transforms::leave() {
 }
 
 bool Transforms::isInside(RecordContext& rec) {
-  for (const ShadowFrame* frame = rec.frames.current(); frame != nullptr; frame = frame->caller) {
+  for (const ShadowFrame* frame = rec.tables.frames.current(); frame != nullptr; frame = frame->caller) {
     if (frame->transform) return true;
   }
   return false;
@@ -38,7 +39,8 @@ bool Transforms::gradModeBelow(bool mode) const {
 }
 
 bool Transforms::countsTransforms(RecordContext& rec) {
-  return rec.frames.current() != nullptr && isTransformCode(rec.frames.current()->code) && isInside(rec);
+  return rec.tables.frames.current() != nullptr && isTransformCode(rec.tables.frames.current()->code) &&
+         isInside(rec);
 }
 
 bool Transforms::has(PyObject* dict, PyObject* key) const {

@@ -126,6 +126,18 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_private_headers_are_not_included_through_others(tree: Path) -> None:
+    write(tree, "csrc/layers.toml", LAYERS + '[private]\n"ir/hidden.h" = ["ir/users"]\n')
+    write(tree, "csrc/ir/hidden.h", "#include <vector>\n")
+    write(tree, "csrc/ir/open.h", '#include "ir/hidden.h"\n#include "ir/open.h"\n')
+    write(tree, "csrc/ir/users/good.cc", '#include "ir/b.h"\n')
+    assert check_layers.check_tree(tree) == []
+    write(tree, "csrc/ir/users/bad.cc", '#include "ir/open.h"\n')
+    assert check_layers.check_tree(tree) == [
+        "csrc/ir/users/bad.cc: ir/users/ may not include ir/hidden.h, nor through others"
+    ]
+
+
 FEATURES = """
 kintsugi_torch_has(HEADERS c10/core/GradMode.h "f()")
 kintsugi_torch_has(NODES torch/csrc/autograd/function.h "g()")

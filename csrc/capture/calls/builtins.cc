@@ -354,7 +354,7 @@ void takeIterators(RecordContext& rec, PyObject* iterators, const std::vector<si
   if (iterators == nullptr) return;
   for (const size_t part : made) {
     PyObject* real = PyTuple_GET_ITEM(iterators, static_cast<Py_ssize_t>(part));
-    rec.virtuals.replaceObject(parts[part], real);
+    rec.objects.replaceObject(parts[part], real);
     objects[part] = pyapi::newRef(real);
   }
 }

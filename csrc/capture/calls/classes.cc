@@ -128,7 +128,7 @@ Shadow describeClass(ClassStatement& made, PyObject* cls) {
   v.partObjects.push_back(made.body ? made.body.clone() : pyapi::Ref<>());
   v.entries = made.entries.clone();
   v.index = PyDict_GET_SIZE(made.space.get());
-  rec.virtuals.addClass(shadow);
+  rec.objects.addClass(shadow);
   if ((made.cell && !celled) || !pinFunctions(made))
     refuseClass(rec, pyapi::typeName(reinterpret_cast<PyTypeObject*>(cls)));
   if (celled) {
@@ -311,7 +311,7 @@ Flow deleterModel(CallContext& ctx, Shadow& result) { return withAccessor(ctx, 2
 
 // `class.__subclasses__()`: its result includes classes of the trace, so these are built.
 Flow subclassesModel(CallContext& ctx, Shadow& result) {
-  const std::vector<uint32_t> classes = ctx.rec.virtuals.classes();
+  const std::vector<uint32_t> classes = ctx.rec.objects.classes();
   for (uint32_t id : classes) {
     Shadow cls = Shadow::virt(id);
     if (!ctx.rec.snapshots.escape(cls, ctx.rec.objects.virtualOf(cls).object.get())) return run(ctx);

@@ -94,24 +94,6 @@ bool onlyForwards(PyObject* function) {
   return true;
 }
 
-// `look` may store something in a class (copyreg stores `__slotnames__`) that a program does not see. Guards
-// on class versions that held before get the new versions.
-template <typename Look>
-void keepVersions(RecordContext& rec, const Look& look) {
-  const auto versionOf = [&](const guard::Guard& g) {
-    auto* type = rec.constants.typeAt(g.key);
-    pyapi::ensureTypeVersion(type);
-    return static_cast<int64_t>(*pyapi::typeVersionWord(type));
-  };
-  std::vector<guard::Guard*> held;
-  for (guard::Guard& g : rec.document.guards.guards) {
-    if (g.kind == guard::GuardKind::kTypeVersion && g.number == versionOf(g)) held.push_back(&g);
-  }
-  look();
-  constexpr int64_t kNone = 1;  // no class that can change has this version
-  for (guard::Guard* g : held) g->number = std::max(versionOf(*g), kNone);
-}
-
 // True for an instance that `copy` takes apart into class and dict, without calling code of the class.
 bool isPlainInstance(RecordContext& rec, PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
@@ -134,7 +116,8 @@ bool isPlainInstance(RecordContext& rec, PyObject* object) {
   if (!table || PyDict_Contains(table.get(), reinterpret_cast<PyObject*>(type)) != 0) return false;
   // The slots of the class. Like copying itself, this call stores them in the class.
   pyapi::Ref<> slots;
-  keepVersions(rec, [&] { slots = pyapi::steal(PyObject_CallMethod(registry, "_slotnames", "O", type)); });
+  rec.guards.keepTypeVersions(
+      [&] { slots = pyapi::steal(PyObject_CallMethod(registry, "_slotnames", "O", type)); });
   PyErr_Clear();
   if (!slots || !PyList_Check(slots.get()) || PyList_GET_SIZE(slots.get()) != 0) return false;
   PyObject** dict = pyapi::materializedDictSlot(object);

@@ -16,7 +16,7 @@ using pyapi::Ref;
 
 namespace {
 
-thread_local RecordContext* activeRecording = nullptr;  // of the comptime call under way
+thread_local const CallContext* activeCall = nullptr;  // the comptime call under way
 
 // A number that differs from run to run.
 bool varies(Shadow shadow, PyObject* object) {
@@ -31,7 +31,7 @@ std::string describeShadow(RecordContext& rec, Shadow shadow) {
     case ShadowKind::kConst:
       return "constant";
     case ShadowKind::kSource:
-      return "source " + rec.document.sources.path(shadow.sourceId(), rec.document.trace.constTexts);
+      return "source " + rec.document().sources.path(shadow.sourceId(), rec.document().trace.constTexts);
     case ShadowKind::kValue:
       return "value %" + std::to_string(shadow.valueId());
     case ShadowKind::kVirtual:
@@ -87,9 +87,9 @@ Ref<> describeFrame(RecordContext& rec, const ShadowFrame& frame) {
   return ok ? std::move(dict) : Ref<>();
 }
 
-Ref<> framesOf(RecordContext& rec) {
+Ref<> framesOf(RecordContext& rec, const ShadowFrame* frame) {
   Ref<> list = pyapi::steal(PyList_New(0));
-  for (const ShadowFrame* frame = rec.frames.current(); list && frame != nullptr; frame = frame->caller) {
+  for (; list && frame != nullptr; frame = frame->caller) {
     if (frame->act == nullptr || frame->act->frame == nullptr) continue;  // a suspended generator
     Ref<> described = describeFrame(rec, *frame);
     if (!described || PyList_Append(list.get(), described.get()) < 0) return {};
@@ -122,28 +122,29 @@ Flow comptimeCall(CallContext& ctx, Shadow& result) {
       return rec.breaks.raiseAssertion("kintsugi: comptime.assert_static() was given a number of the run");
   }
   Flow flow;
-  RecordContext* outer = std::exchange(activeRecording, &rec);
+  const CallContext* outer = std::exchange(activeCall, &ctx);
   {
     const Paused paused(rec.pauses);
     flow = run(ctx);
   }
-  activeRecording = outer;
+  activeCall = outer;
   if (flow == Flow::kRaise && rec.live()) rec.abort(diag::Code::KTG0111, {"an exception of comptime code"});
   result = Shadow::constant();
   return flow;
 }
 
 PyObject* describeRecording() {
-  if (activeRecording == nullptr) Py_RETURN_NONE;
-  RecordContext& rec = *activeRecording;
+  if (activeCall == nullptr) Py_RETURN_NONE;
+  RecordContext& rec = activeCall->rec;
   Ref<> dict = pyapi::steal(PyDict_New());
   Ref<> guards = pyapi::steal(PyList_New(0));
-  for (const guard::Guard& g : rec.document.guards.guards) {
-    Ref<> text = textOf(guard::print(rec.document, g));
+  for (const guard::Guard& g : rec.document().guards.guards) {
+    Ref<> text = textOf(guard::print(rec.document(), g));
     if (!guards || !text || PyList_Append(guards.get(), text.get()) < 0) return nullptr;
   }
-  const bool ok = dict && set(dict.get(), "guards", guards) && set(dict.get(), "frames", framesOf(rec)) &&
-                  set(dict.get(), "trace", textOf(guard::print(rec.document)));
+  const bool ok = dict && set(dict.get(), "guards", guards) &&
+                  set(dict.get(), "frames", framesOf(rec, &activeCall->frame)) &&
+                  set(dict.get(), "trace", textOf(guard::print(rec.document())));
   return ok ? dict.release() : nullptr;
 }
 
