@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 
+#include "capture/recorder_tables.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/plain.h"
 #include "pyapi/types.h"
@@ -65,15 +66,16 @@ class ShadowCheck {
   // Tensors, lists and dicts can change, so a constant shadow is only right for them if they are pinned.
   bool isConstant(PyObject* object) {
     const bool changes = torchapi::isTensor(object) || PyList_CheckExact(object) || PyDict_CheckExact(object);
-    return !changes || recorder_.constants.contains(object) || recorder_.frozen.wasAdded(object);
+    return !changes || recorder_.tables.constants.contains(object) ||
+           recorder_.tables.frozen.wasAdded(object);
   }
   bool isSource(ir::SourceId id, PyObject* object) {
-    if (id >= recorder_.sources.size()) {
+    if (id >= recorder_.tables.sources.size()) {
       return false;
     }
     // A descriptor may return a new number object in each read. Plain objects are therefore compared by
     // value.
-    PyObject* read = recorder_.sources.objectOf(id);
+    PyObject* read = recorder_.tables.sources.objectOf(id);
     return read == object || (read != nullptr && isPlain(read) && pyapi::plainEquals(read, object));
   }
   bool isValue(ir::ValueId id, PyObject* object) {
@@ -89,7 +91,7 @@ class ShadowCheck {
            (isKnownAs(id, object) || isInput(id, object) || isRestored(id, object));
   }
   // Where a side trace begins, two values may be the same tensor, which is then known by the later value.
-  bool isRestored(ir::ValueId id, PyObject* tensor) { return recorder_.restored.isTensor(id, tensor); }
+  bool isRestored(ir::ValueId id, PyObject* tensor) { return recorder_.tables.restored.isTensor(id, tensor); }
   // If an in-place operator changes a tensor's metadata, the operator's result is the tensor's new name. The
   // earlier values are still the same tensor.
   bool isKnownAs(ir::ValueId id, PyObject* tensor) {
@@ -127,7 +129,7 @@ class ShadowCheck {
     return input && read;
   }
   bool isVirtual(uint32_t id, PyObject* object) {
-    return id < recorder_.virtuals.size() && recorder_.virtuals.at(id).object.get() == object;
+    return id < recorder_.tables.virtuals.size() && recorder_.tables.virtuals.at(id).object.get() == object;
   }
 
   RecordContext& recorder_;

@@ -8,9 +8,9 @@
 //  index        the number of entries that the class was made with
 //
 // A constant shadow may stand for such a class or a function in it. Objects of the trace are found by
-// identity: `own` gives the virtual shadow, and `refuseVirtualConstant` keeps such an object from becoming a
-// constant of the trace. If the class can't be captured as a virtual object, the recording ends, and the
-// class statement is one step the next time.
+// identity: `virtualShadowOf` gives the virtual shadow, and `refuseVirtualConstant` keeps such an object from
+// becoming a constant of the trace. If the class can't be captured as a virtual object, the recording ends,
+// and the class statement is one step the next time.
 //
 // Lives in the recorder's tables; the recording thread, GIL held.
 #pragma once

@@ -257,23 +257,29 @@ Shadow Objects::itemOf(Shadow iterable, Shadow part, PyObject* item) {
   return iterable.isVirtual() && isItemsView(iterable) ? tupleOf(item, {Shadow::constant(), part}) : part;
 }
 
-bool Heap::deleteItem(Shadow shadow, PyObject* dict, PyObject* key) {
+bool Heap::emitDelete(Shadow shadow, PyObject* dict, PyObject* key, bool raisesKeyError) {
+  if (!raisesKeyError && !document_.trace.states[rec_.snapshots.stateBefore()].rebuildable) {
+    rec_.abort(diag::Code::KTG0103, {"a key that another thread may delete"});
+    return false;
+  }
+  return emitEffect(Op::kDelItem, {{shadow, dict}, {Shadow::constant(), key}});
+}
+
+bool Heap::deleteItem(Shadow shadow, PyObject* dict, PyObject* key, bool raisesKeyError) {
   PyObject* value = PyDict_GetItemWithError(dict, key);
   PyErr_Clear();
   if (value == nullptr) return lacksKey(shadow, dict, key);
   if (shadow.isVirtual()) {
     Virtual& v = rec_.objects.virtualOf(shadow);
     if (!v.entries || v.kind == VirtualKind::kOpaque) return false;
-    if (isOutside(rec_, v) && !emitEffect(Op::kDelItem, {{shadow, dict}, {Shadow::constant(), key}}))
-      return false;
+    if (isOutside(rec_, v) && !emitDelete(shadow, dict, key, raisesKeyError)) return false;
     if (PyDict_DelItem(rec_.objects.virtualOf(shadow).entries.get(), key) < 0) PyErr_Clear();
     rec_.objects.noteChange();
     return rec_.live();
   }
   rec_.objects.dictEntry(shadow, dict, key, value);
   ir::SourceId source = rec_.guards.sourceOf(shadow, dict);
-  if (!emitEffect(Op::kDelItem, {{Shadow::source(source), dict}, {Shadow::constant(), key}})) return false;
-  return noteDelete(dict, key);
+  return emitDelete(Shadow::source(source), dict, key, raisesKeyError) && noteDelete(dict, key);
 }
 
 // The consumer of a generator that the trace has made is about to take all of its items.

@@ -34,7 +34,9 @@ class Heap final {
 
   bool storeCell(Shadow cell, PyObject* object, Shadow value, PyObject* real);
   bool storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow value, PyObject* real);
-  bool deleteItem(Shadow shadow, PyObject* dict, PyObject* key);
+  // Another thread may delete the key before a run gets here: then the run executes the instruction itself.
+  // Where frames can't be rebuilt it raises KeyError. `raisesKeyError`: so would the instruction.
+  bool deleteItem(Shadow shadow, PyObject* dict, PyObject* key, bool raisesKeyError = true);
   // `object.name = value`, and `del object.name`. `setter` is a Python function that will be entered; None if
   // the write has to be a step; null for an ordinary write, which the caller executes.
   bool planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
@@ -58,6 +60,8 @@ class Heap final {
   bool noteDelete(PyObject* dict, PyObject* key);
 
  private:
+  bool emitDelete(Shadow shadow, PyObject* dict, PyObject* key, bool raisesKeyError);
+
   RecordContext& rec_;
   guard::Document& document_;
   Transforms& transforms_;

@@ -6,8 +6,9 @@
 // references.
 //
 // Ownership: borrows the tables; is the host of the finalizer tracker. Owned by the Recorder; the recording
-// thread, GIL held. Example: rec.lifetimes.runDroppedFinalizers();  // `a = b` drops its reference to what
-// `a` was
+// thread, GIL held. Example, for `a = b`, which drops its reference to what `a` was:
+//
+//   rec.lifetimes.runDroppedFinalizers();
 #pragma once
 
 #include <optional>

@@ -135,7 +135,7 @@ bool Recorder::guarded(Body&& body) {
 
 bool Recorder::enterFrame(Activation& act, bool throwing) {
   act.observerData = nullptr;
-  if (!wants(act.frame)) return false;
+  if (!isExpected(act.frame)) return false;
   if (recursionAtStart_ == 0) recursionAtStart_ = pyapi::recursionLeft(act.tstate) + 1;
   recursion_ = std::max(recursion_, recursionAtStart_ - pyapi::recursionLeft(act.tstate));
   bool accepted = false;

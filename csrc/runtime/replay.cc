@@ -353,7 +353,7 @@ Outcome Run::executeEffect(const Step& step, const ir::Instruction& ins) {
                    : PyObject_GenericSetAttr(target.get(), step.names.get(), second.get());
       break;
     case Op::kDelAttr:
-      status = PyObject_SetAttr(target.get(), step.names.get(), nullptr);
+      status = PyObject_GenericSetAttr(target.get(), step.names.get(), nullptr);
       break;
     case Op::kSetItem:
       // In the same way, past a __setitem__ in Python.
@@ -361,6 +361,12 @@ Outcome Run::executeEffect(const Step& step, const ir::Instruction& ins) {
       break;
     case Op::kDelItem:
       status = pyapi::storeItemInC(target.get(), first.get(), nullptr);
+      // Another thread has deleted the key since a guard saw it. The instruction knows what follows from
+      // that: a KeyError, a NameError, the default of `pop`.
+      if (status < 0 && PyErr_ExceptionMatches(PyExc_KeyError) && isRebuildable(*trace_, step.snap)) {
+        PyErr_Clear();
+        return Outcome::kExit;
+      }
       break;
     default:
       status = PyCell_Set(target.get(), first.get());

@@ -180,7 +180,7 @@ Flow popitemModel(CallContext& ctx, Shadow& result) {
   pyapi::Ref<> key = pyapi::newRef(PyList_GET_ITEM(keys.get(), PyList_GET_SIZE(keys.get()) - 1));
   Shadow value =
       rec.objects.dictEntry(ctx.shadows[0], dict, key.get(), PyDict_GetItemWithError(dict, key.get()));
-  if (rec.live() && !rec.heap.deleteItem(ctx.shadows[0], dict, key.get())) {
+  if (rec.live() && !rec.heap.deleteItem(ctx.shadows[0], dict, key.get(), false)) {
     rec.abort(diag::Code::KTG0303, {"dict.popitem"});
   }
   Flow flow = run(ctx);
@@ -243,7 +243,8 @@ Flow dictPopModel(CallContext& ctx, Shadow& result) {
   result = value != nullptr  ? ctx.rec.objects.dictEntry(ctx.shadows[0], dict, ctx.args[1], value)
            : ctx.total() > 2 ? ctx.shadows[2]
                              : Shadow::constant();
-  if (ctx.rec.live() && !ctx.rec.heap.deleteItem(ctx.shadows[0], dict, ctx.args[1])) {
+  const bool raises = ctx.total() == 2;
+  if (ctx.rec.live() && !ctx.rec.heap.deleteItem(ctx.shadows[0], dict, ctx.args[1], raises)) {
     ctx.rec.abort(diag::Code::KTG0303, {"dict.pop"});
   }
   return run(ctx);
