@@ -233,8 +233,10 @@ std::optional<AttributePlan> planOfClass(RecordContext& rec, PyTypeObject* cls, 
     if (isRenamed(rec, object)) return std::nullopt;
     return known(shownName(rec, Shadow::constant(), object, n).value_or(Shadow::constant()));
   }
-  if (n == "__name__" || n == "__qualname__" || n == "__module__" || n == "__doc__")
+  if (n == "__name__" || n == "__qualname__" || n == "__module__" || n == "__doc__") {
+    if (isRenamed(rec, object)) return std::nullopt;
     return known(Shadow::constant());
+  }
   // The class's version guards its own entries, unless some attributes are open.
   if (n == "__dict__" && !ours && closeAll(rec, cls)) {
     AttributePlan plan = known(Shadow::constant());

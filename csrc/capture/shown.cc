@@ -24,7 +24,9 @@ bool isRenamed(RecordContext& rec, PyObject* object) { return rec.tables.attribu
 void noteRename(RecordContext& rec, PyObject* object, PyObject* attribute) {
   const char* name = PyUnicode_AsUTF8(attribute);
   if (name == nullptr) PyErr_Clear();
-  if (name != nullptr && pyapi::nameField(object, name) != nullptr) rec.tables.attributes.noteRenamed(object);
+  if (name == nullptr) return;
+  const bool module = PyType_Check(object) && std::string_view(name) == "__module__";
+  if (module || pyapi::nameField(object, name) != nullptr) rec.tables.attributes.noteRenamed(object);
 }
 
 bool guardNames(RecordContext& rec, PyObject* object) {

@@ -5,6 +5,7 @@
 #include "capture/calls/model.h"
 #include "capture/class_attributes.h"
 #include "capture/classes.h"
+#include "capture/recorder_tables.h"
 #include "capture/shown.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/types.h"
@@ -134,8 +135,8 @@ namespace {
 // True if a frame of the function runs or waits: it goes on with the code that it has begun with.
 bool hasFrame(RecordContext& rec, PyObject* function) {
   const auto runs = [function](const auto& frame) { return frame->function.get() == function; };
-  if (std::ranges::any_of(rec.frames.all(), runs)) return true;
-  return std::ranges::any_of(rec.virtuals.all(), [&](const auto& v) { return v->frame && runs(v->frame); });
+  if (std::ranges::any_of(rec.tables.frames.all(), runs)) return true;
+  return std::ranges::any_of(rec.tables.virtuals.all(), [&](const auto& v) { return v->frame && runs(v->frame); });
 }
 
 // `function.__code__ = code` of a function that nobody outside of the trace has: it is made with that code.
@@ -146,7 +147,7 @@ bool storeCode(RecordContext& rec, Virtual& v, Shadow value, PyObject* real) {
     return false;
   }
   v.renamed = true;  // its documentation is not that of the new code
-  rec.objects.touched();
+  rec.objects.noteChange();
   return rec.live();
 }
 

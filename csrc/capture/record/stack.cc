@@ -6,6 +6,7 @@
 #include "capture/record/table.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/code.h"
+#include "pyapi/containers.h"
 #include "pyapi/frame.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/types.h"
@@ -221,7 +222,26 @@ Flow returnConst(RecordContext& rec, ShadowFrame& f, Activation& act, const Inst
   return rec.execute(act, in);
 }
 
+// Pins that imports are CPython's own. False: a function of the program's is called for them.
+bool pinImportFunction(RecordContext& rec, const Activation& act) {
+  static PyObject* const name = PyUnicode_InternFromString("__import__");
+  PyObject* builtins = pyapi::builtinsOf(act.frame);
+  PyObject* entry = nullptr;
+  if (!PyDict_CheckExact(builtins) || pyapi::importEntry(builtins, &entry) <= 0) {
+    PyErr_Clear();
+    return false;
+  }
+  const pyapi::Ref<> function = pyapi::steal(entry);
+  if (!pyapi::isBuiltinImport(act.tstate, entry)) return false;
+  Shadow found = rec.objects.dictEntry(rec.guards.pinnedRoot(builtins), builtins, name, entry);
+  return rec.guards.pin(found, entry);
+}
+
 Flow importName(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (!pinImportFunction(rec, act)) {
+    if (rec.live()) rec.abort(diag::Code::KTG0101, {"__import__"});
+    return rec.execute(act, in);
+  }
   // An import inside a function. After its first run it is a look-up in sys.modules.
   {
     const Paused paused(rec.pauses);
