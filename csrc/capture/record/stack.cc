@@ -187,6 +187,21 @@ Flow storeGlobal(RecordContext& rec, ShadowFrame& f, Activation& act, const Inst
   return rec.execute(act, in);
 }
 
+// Whether the name is there is guarded. Where it is not, the instruction raises NameError.
+Flow deleteGlobal(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject* globals = pyapi::globalsOf(act.frame);
+  PyObject* name = pyapi::nameAt(f.code, in.arg);
+  if (!PyDict_CheckExact(globals)) {
+    rec.abort(diag::Code::KTG0303, {"globals"});
+    return rec.execute(act, in);
+  }
+  const bool isThere = PyDict_Contains(globals, name) == 1;
+  rec.heap.deleteItem(rec.guards.pinnedRoot(globals), globals, name, false);
+  const Flow flow = rec.execute(act, in);
+  if (isThere != (flow == Flow::kNext)) rec.abort(diag::Code::KTG0303, {"globals"});  // by another thread
+  return flow;
+}
+
 Flow loadClosure(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   f.push(f.locals[in.arg]);
   return rec.execute(act, in);
@@ -310,6 +325,7 @@ void registerStackRecords(RecordTable& t) {
   t[op::DELETE_DEREF] = deleteDeref;
   t[op::LOAD_GLOBAL] = loadGlobal;
   t[op::STORE_GLOBAL] = storeGlobal;
+  t[op::DELETE_GLOBAL] = deleteGlobal;
   t[op::RETURN_VALUE] = returnValue;
   t[op::RETURN_CONST] = returnConst;
   t[op::LOAD_FAST_AND_CLEAR] = loadFastAndClear;

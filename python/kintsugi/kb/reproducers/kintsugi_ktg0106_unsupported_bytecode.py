@@ -1,14 +1,24 @@
-"""unsupported-bytecode: a global that the function deletes needs an instruction that the recorder has no rule for."""
+"""unsupported-bytecode: a pattern that asks a property needs an instruction that the recorder has no rule for here."""
+
+
+class Layer:
+    def __init__(self, width):
+        self._width = width
+
+    @property
+    def width(self):
+        return self._width
+
+
+LAYER = Layer(2)
 
 
 def problem(x):
-    global scratch
-    scratch = x + 1
-    y = scratch * 2
-    del scratch
-    return y
+    match LAYER:
+        case Layer(width=width):
+            return x * width
+    return x
 
 
 def workaround_1(x):
-    scratch = x + 1
-    return scratch * 2
+    return x * LAYER.width
