@@ -483,7 +483,7 @@ def test_threads_delete_what_others_make() -> None:
 def f(x):
     global shared
     shared = 1
-    y = torch.relu(x) @ x
+    y = torch.relu(x) * 2
     try:
         del shared
     except NameError as error:
@@ -492,8 +492,8 @@ def f(x):
 """
     )
     compiled = kintsugi.compile(made.f, backend="eager")
-    x = torch.randn(8, 8)
-    expected = torch.relu(x) @ x
+    x = torch.randn(64, 64)
+    expected = torch.relu(x) * 2
     before = sys.getswitchinterval()
     sys.setswitchinterval(5e-5)
     seen = set()
