@@ -1,3 +1,4 @@
+#include "capture/failed_calls.h"
 #include "capture/breaks.h"
 
 #include <algorithm>
@@ -178,5 +179,7 @@ void Breaks::abort(diag::Code code, std::vector<std::string> args) {
   ops_.discard();
   if (code != diag::Code::KTG0111) refuse(*breakLog_.failure());
 }
+
+void failWhole(RecordContext& rec) { rec.tables.breakLog.setFailedIn(nullptr); }
 
 }  // namespace kintsugi::capture

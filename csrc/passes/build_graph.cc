@@ -507,6 +507,9 @@ class Builder {
       args.push_back(args.empty() ? base : nodeOf_[value]);
     }
     memory_.noteView(base);
+    // No rows: in a run with some, there are more results.
+    Node& whole = graph_.nodes[base];
+    whole.relied = whole.relied || (ins.resultCount == 0 && whole.kind == NodeKind::kResult);
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       const ValueId value = ins.firstResult + r;
       Node node = nodeFor(NodeKind::kView, *metaOf(value), value);

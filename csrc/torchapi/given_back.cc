@@ -58,6 +58,25 @@ bool mayGiveBack(const OpLog& log, const OpLog::Entry& entry, const OpSchema& sc
   return schema.identityOfSizes || (schema.identityOfType && asksForFormat(log, entry, schema));
 }
 
+void noteMaybeArguments(const ir::Trace& trace, TensorTable& table) {
+  std::vector<const OpSchema*> schemas;  // by name; null: always another tensor, or always the argument
+  for (const std::string& name : trace.opNames) {
+    const OpSchema* schema = findOpSchema(name);
+    const bool may = schema != nullptr && (schema->identityOfSizes || schema->identityOfType);
+    schemas.push_back(may ? schema : nullptr);
+  }
+  for (const ir::Instruction& ins : trace.code) {
+    const OpSchema* schema = ins.op == ir::Op::kAten ? schemas[ins.opName] : nullptr;
+    if (schema == nullptr || ins.resultCount == 0) continue;
+    const auto operands = trace.operandsOf(ins);
+    const bool format = std::any_of(operands.begin(), operands.end(), [](const ir::Operand& operand) {
+      return operand.kind == ir::OperandKind::kMemoryFormat &&
+             operand.i != static_cast<int64_t>(c10::MemoryFormat::Preserve);
+    });
+    if (schema->identityOfSizes || format) table.setMaybeArgument(ins.firstResult);
+  }
+}
+
 namespace {
 
 void look(const OpLog& log, const OpLog::Entry& entry, const TensorTable& table, GivenBack& answer) {

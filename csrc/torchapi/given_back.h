@@ -19,5 +19,7 @@ namespace kintsugi::torchapi {
 GivenBack findGivenBack(OpLog& log, const TensorTable& table);
 // True if a call that has made a new tensor gives its argument back where sizes or strides are others.
 bool mayGiveBack(const OpLog& log, const OpLog::Entry& entry, const OpSchema& schema);
+// The same for instructions of a trace that is continued: notes their results in the table.
+void noteMaybeArguments(const ir::Trace& trace, TensorTable& table);
 
 }  // namespace kintsugi::torchapi

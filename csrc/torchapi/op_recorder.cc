@@ -101,6 +101,7 @@ ir::MetaId OpRecorder::internMeta(ir::Trace& trace, const ir::TensorDesc& info) 
   return impl_->table.internMeta(trace, info);
 }
 void OpRecorder::adopt(const ir::Trace& trace, const std::vector<MetaLevel>& levels) {
+  noteMaybeArguments(trace, impl_->table);
   impl_->table.adoptMetas(trace);
   impl_->table.adoptLevels(levels);
 }

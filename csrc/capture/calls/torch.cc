@@ -7,6 +7,7 @@
 
 #include "capture/calls/model.h"
 #include "capture/class_attributes.h"
+#include "capture/failed_calls.h"
 #include "capture/foreign.h"
 #include "capture/sizes.h"
 #include "capture/tables/pauses.h"
@@ -48,9 +49,10 @@ Flow streamCaptureModel(CallContext& ctx, Shadow& result) {
 }
 
 // Two tensors exchange what they are, and shadows would name the wrong one from now on. The function refuses
-// tensors that somebody refers to weakly, as the recording does.
+// tensors that somebody refers to weakly, as the recording does, so that no caller of it can be a step either.
 Flow swapModel(CallContext& ctx, Shadow&) {
   ctx.rec.abort(diag::Code::KTG0303, {"two tensors are swapped"});
+  failWhole(ctx.rec);
   ctx.rec.ops().forgetTensors();
   return run(ctx);
 }
