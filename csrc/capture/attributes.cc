@@ -203,7 +203,8 @@ std::optional<AttributePlan> planOfFunction(RecordContext& rec, PyObject* d, Sha
     return known(rec.guards.readSource(SourceKind::kGetSet, rec.guards.sourceOf(shadow, object), d, 0,
                                        parameters.get()));
   }
-  // Unless unknown code has seen it, a function of the trace has the code that it was made with, or was given.
+  // Unless unknown code has seen it, a function of the trace has the code that it was made with, or was
+  // given.
   if (n == "__code__" && shadow.isVirtual() && !rec.objects.virtualOf(shadow).exposed &&
       rec.objects.virtualOf(shadow).kind == VirtualKind::kFunction)
     return known(Shadow::constant());
