@@ -10,6 +10,7 @@
 #include "pyapi/code.h"
 #include "pyapi/generator.h"
 #include "pyapi/opcodes.h"
+#include "pyapi/order.h"
 #include "pyapi/types.h"
 #include "torchapi/op_recorder.h"
 
@@ -213,7 +214,7 @@ void FinalizerTracker::runFinalizer(Tracked tracked) {
   if (around_.breaks.isLive()) host_.finishFinalizer(tracked.value, *snap);
 }
 
-// A function returns. Clears its variables in their order, as CPython does before it drops anything else.
+// A function returns. Clears its variables in CPython's order, as it does before it drops anything else.
 void FinalizerTracker::clearLocals(ShadowFrame& frame, Activation& act) {
   constexpr int kFunction = CO_OPTIMIZED | CO_NEWLOCALS;
   if ((pyapi::flagsOf(frame.code) & kFunction) != kFunction || pyapi::isSeen(act.frame)) return;
@@ -226,7 +227,9 @@ void FinalizerTracker::clearLocals(ShadowFrame& frame, Activation& act) {
   for (size_t i = 0; i < frame.locals.size(); ++i) {
     if (runsCode(i)) return host_.endFor("generator");
   }
-  for (size_t i = 0; around_.breaks.isLive() && !tracked_.empty() && i < frame.locals.size(); ++i) {
+  const size_t count = frame.locals.size();
+  for (size_t k = 0; around_.breaks.isLive() && !tracked_.empty() && k < count; ++k) {
+    const size_t i = pyapi::dropsLastVariableFirst() ? count - 1 - k : k;
     pyapi::Ref<> gone = pyapi::steal(pyapi::exchangeLocal(act.frame, static_cast<int>(i), nullptr));
     if (!gone) continue;
     frame.locals[i] = Shadow::null();
