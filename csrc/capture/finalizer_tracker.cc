@@ -162,7 +162,7 @@ std::optional<FinalizerTracker::Tracked> FinalizerTracker::takeEnded(bool newest
 }
 
 void FinalizerTracker::runPending() {
-  const bool newestFirst = std::exchange(newestFirst_, false);
+  const bool newestFirst = std::exchange(newestFirst_, false) || pyapi::dropsLastFirst();
   while (around_.breaks.isLive() && !tracked_.empty()) {
     const auto pinned = [this](const Tracked& t) { return around_.constants.contains(t.object); };
     if (const auto found = std::ranges::find_if(tracked_, pinned); found != tracked_.end())
@@ -229,7 +229,7 @@ void FinalizerTracker::clearLocals(ShadowFrame& frame, Activation& act) {
   }
   const size_t count = frame.locals.size();
   for (size_t k = 0; around_.breaks.isLive() && !tracked_.empty() && k < count; ++k) {
-    const size_t i = pyapi::dropsLastVariableFirst() ? count - 1 - k : k;
+    const size_t i = pyapi::dropsLastFirst() ? count - 1 - k : k;
     pyapi::Ref<> gone = pyapi::steal(pyapi::exchangeLocal(act.frame, static_cast<int>(i), nullptr));
     if (!gone) continue;
     frame.locals[i] = Shadow::null();

@@ -9,7 +9,8 @@ namespace kintsugi::pyapi {
 // False: behind it, and the exception is raised just before the target.
 bool servesBeforeJump();
 
-// A frame that is over lets go of its last variable first. False: of its first one.
-bool dropsLastVariableFirst();
+// A frame that is over lets go of its last variable first, and a call of its last argument. False: of the
+// first.
+bool dropsLastFirst();
 
 }  // namespace kintsugi::pyapi

@@ -3,6 +3,6 @@
 namespace kintsugi::pyapi {
 
 bool servesBeforeJump() { return true; }
-bool dropsLastVariableFirst() { return false; }
+bool dropsLastFirst() { return false; }
 
 }  // namespace kintsugi::pyapi

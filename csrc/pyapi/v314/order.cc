@@ -3,6 +3,6 @@
 namespace kintsugi::pyapi {
 
 bool servesBeforeJump() { return true; }
-bool dropsLastVariableFirst() { return true; }
+bool dropsLastFirst() { return true; }
 
 }  // namespace kintsugi::pyapi
