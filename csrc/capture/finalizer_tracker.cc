@@ -12,6 +12,7 @@
 #include "pyapi/opcodes.h"
 #include "pyapi/order.h"
 #include "pyapi/types.h"
+#include "pyapi/waiting_stack.h"
 #include "torchapi/op_recorder.h"
 
 namespace kintsugi::capture {
@@ -42,10 +43,15 @@ bool localsHold(const pyapi::Frame* frame, size_t count, PyObject* object) {
 
 bool frameHolds(const ShadowFrame& frame, PyObject* object) {
   if (frame.act == nullptr || frame.act->frame == nullptr) return false;
+  if (localsHold(frame.act->frame, frame.locals.size(), object)) return true;
+  const bool waits = frame.act->sp == nullptr;
   PyObject** stack = pyapi::stackBase(frame.act->frame);
-  PyObject** top = frame.act->sp != nullptr ? frame.act->sp : stack + frame.stack.size();
-  return localsHold(frame.act->frame, frame.locals.size(), object) ||
-         std::any_of(stack, top, [object](PyObject* slot) { return holds(slot, object); });
+  const size_t depth = waits ? frame.stack.size() : static_cast<size_t>(frame.act->sp - stack);
+  for (size_t i = 0; i < depth; ++i) {
+    PyObject* slot = waits ? pyapi::waitingStackAt(frame.act->frame, static_cast<int>(i)) : stack[i];
+    if (holds(slot, object)) return true;
+  }
+  return false;
 }
 
 // A suspended generator of the trace whose frame nobody outside the trace can reach.
