@@ -13,4 +13,7 @@ bool servesBeforeJump();
 // first.
 bool dropsLastFirst();
 
+// tuple(x) asks x for its length before its items, as list(x) does.
+bool tupleAsksLength();
+
 }  // namespace kintsugi::pyapi

@@ -436,11 +436,27 @@ def by_index(sequence: Any, /) -> Iterator[Any]:
         at += 1
 
 
+def _notes_elements() -> bool:
+    """Does this CPython's dict() say in a note which element is no sequence? From 3.14 on."""
+    try:
+        dict([1])  # type: ignore[list-item]
+    except TypeError as error:
+        return bool(getattr(error, "__notes__", ()))
+    return False
+
+
+_NOTES_ELEMENTS = _notes_elements()
+
+
 def _items_of(pair: Any, at: int) -> list[Any]:
     try:
         return list(pair)
     except TypeError:
-        raise TypeError(f"cannot convert dictionary update sequence element #{at} to a sequence") from None
+        said = f"annot convert dictionary update sequence element #{at} to a sequence"
+        error = TypeError("object is not iterable" if _NOTES_ELEMENTS else f"c{said}")
+        if _NOTES_ELEMENTS:
+            error.add_note(f"C{said}")
+        raise error from None
 
 
 def dict_(pairs: Iterable[Any], /) -> dict[Any, Any]:

@@ -4,5 +4,6 @@ namespace kintsugi::pyapi {
 
 bool servesBeforeJump() { return false; }
 bool dropsLastFirst() { return false; }
+bool tupleAsksLength() { return true; }
 
 }  // namespace kintsugi::pyapi
