@@ -178,11 +178,17 @@ std::optional<AttributePlan> planOfFunction(RecordContext& rec, PyObject* d, Sha
     if (shadow.isValue() || isRenamed(rec, object)) return std::nullopt;
     return known(shownName(rec, shadow, object, n).value_or(Shadow::constant()));
   }
-  // The annotations dict is made when it is first asked for, and is the same from then on.
+  // The annotations dict is made when it is first asked for (from CPython 3.14 on by Python code), and is the
+  // same from then on.
   if (n == "__annotations__" && !shadow.isVirtual()) {
-    PyObject* dict = PyFunction_GetAnnotations(object);
-    if (dict == nullptr) return std::nullopt;
-    return known(rec.guards.readSource(SourceKind::kGetSet, rec.guards.sourceOf(shadow, object), d, 0, dict));
+    const Paused paused(rec.pauses);
+    const pyapi::Ref<> dict = pyapi::steal(PyObject_GetAttrString(object, "__annotations__"));
+    if (!dict) {
+      PyErr_Clear();
+      return std::nullopt;
+    }
+    return known(
+        rec.guards.readSource(SourceKind::kGetSet, rec.guards.sourceOf(shadow, object), d, 0, dict.get()));
   }
   // What makes the annotations (CPython 3.14 and later): a function or None.
   if (n == "__annotate__" && !shadow.isVirtual() && !shadow.isValue()) {
@@ -204,7 +210,8 @@ std::optional<AttributePlan> planOfFunction(RecordContext& rec, PyObject* d, Sha
     return known(rec.guards.readSource(SourceKind::kGetSet, rec.guards.sourceOf(shadow, object), d, 0,
                                        parameters.get()));
   }
-  // Unless unknown code has seen it, a function of the trace has the code that it was made with, or was given.
+  // Unless unknown code has seen it, a function of the trace has the code that it was made with, or was
+  // given.
   if (n == "__code__" && shadow.isVirtual() && !rec.objects.virtualOf(shadow).exposed &&
       rec.objects.virtualOf(shadow).kind == VirtualKind::kFunction)
     return known(Shadow::constant());

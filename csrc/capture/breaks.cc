@@ -1,10 +1,11 @@
-#include "capture/failed_calls.h"
 #include "capture/breaks.h"
 
 #include <algorithm>
 #include <string_view>
 
 #include "capture/classes.h"
+#include "capture/failed_calls.h"
+#include "capture/recorder_tables.h"
 #include "capture/record_context.h"
 #include "pyapi/code.h"
 #include "pyapi/errors.h"

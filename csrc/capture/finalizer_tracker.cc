@@ -10,7 +10,9 @@
 #include "pyapi/code.h"
 #include "pyapi/generator.h"
 #include "pyapi/opcodes.h"
+#include "pyapi/order.h"
 #include "pyapi/types.h"
+#include "pyapi/waiting_stack.h"
 #include "torchapi/op_recorder.h"
 
 namespace kintsugi::capture {
@@ -41,10 +43,15 @@ bool localsHold(const pyapi::Frame* frame, size_t count, PyObject* object) {
 
 bool frameHolds(const ShadowFrame& frame, PyObject* object) {
   if (frame.act == nullptr || frame.act->frame == nullptr) return false;
+  if (localsHold(frame.act->frame, frame.locals.size(), object)) return true;
+  const bool waits = frame.act->sp == nullptr;
   PyObject** stack = pyapi::stackBase(frame.act->frame);
-  PyObject** top = frame.act->sp != nullptr ? frame.act->sp : stack + frame.stack.size();
-  return localsHold(frame.act->frame, frame.locals.size(), object) ||
-         std::any_of(stack, top, [object](PyObject* slot) { return holds(slot, object); });
+  const size_t depth = waits ? frame.stack.size() : static_cast<size_t>(frame.act->sp - stack);
+  for (size_t i = 0; i < depth; ++i) {
+    PyObject* slot = waits ? pyapi::waitingStackAt(frame.act->frame, static_cast<int>(i)) : stack[i];
+    if (holds(slot, object)) return true;
+  }
+  return false;
 }
 
 // A suspended generator of the trace whose frame nobody outside the trace can reach.
@@ -161,7 +168,7 @@ std::optional<FinalizerTracker::Tracked> FinalizerTracker::takeEnded(bool newest
 }
 
 void FinalizerTracker::runPending() {
-  const bool newestFirst = std::exchange(newestFirst_, false);
+  const bool newestFirst = std::exchange(newestFirst_, false) || pyapi::dropsLastFirst();
   while (tables_.breaks.isLive() && !tracked_.empty()) {
     const auto pinned = [this](const Tracked& t) { return tables_.constants.contains(t.object); };
     if (const auto found = std::ranges::find_if(tracked_, pinned); found != tracked_.end())
@@ -213,7 +220,7 @@ void FinalizerTracker::runFinalizer(Tracked tracked) {
   if (tables_.breaks.isLive()) host_.finishFinalizer(tracked.value, *snap);
 }
 
-// A function returns. Clears its variables in their order, as CPython does before it drops anything else.
+// A function returns. Clears its variables in CPython's order, as it does before it drops anything else.
 void FinalizerTracker::clearLocals(ShadowFrame& frame, Activation& act) {
   constexpr int kFunction = CO_OPTIMIZED | CO_NEWLOCALS;
   if ((pyapi::flagsOf(frame.code) & kFunction) != kFunction || pyapi::isSeen(act.frame)) return;
@@ -226,7 +233,9 @@ void FinalizerTracker::clearLocals(ShadowFrame& frame, Activation& act) {
   for (size_t i = 0; i < frame.locals.size(); ++i) {
     if (runsCode(i)) return host_.endFor("generator");
   }
-  for (size_t i = 0; tables_.breaks.isLive() && !tracked_.empty() && i < frame.locals.size(); ++i) {
+  const size_t count = frame.locals.size();
+  for (size_t k = 0; tables_.breaks.isLive() && !tracked_.empty() && k < count; ++k) {
+    const size_t i = pyapi::dropsLastFirst() ? count - 1 - k : k;
     pyapi::Ref<> gone = pyapi::steal(pyapi::exchangeLocal(act.frame, static_cast<int>(i), nullptr));
     if (!gone) continue;
     frame.locals[i] = Shadow::null();

@@ -65,8 +65,8 @@ void addTraceback(Activation& act) {
 // Finds and enters the handler of the pending exception. Returns false if there is none; the stack is empty
 // then.
 bool unwind(Activation& act, StepObserver* observer) {
-  // A unit inside the raising instruction. If the eval breaker was served after a jump, it is the unit just
-  // before the target.
+  // A unit inside the raising instruction. Where CPython serves the eval breaker after a jump, it is the unit
+  // just before the target.
   const int32_t unit = act.pc - 1;
   if (!act.keepTraceback && !pyapi::isHidden(pyapi::codeOf(act.frame))) {
     addTraceback(act);

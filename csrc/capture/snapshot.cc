@@ -20,6 +20,7 @@
 #include "pyapi/object_layout.h"
 #include "pyapi/slices.h"
 #include "pyapi/types.h"
+#include "pyapi/waiting_stack.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -564,7 +565,10 @@ ir::StateId Snapshots::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
   const bool half =
       before != nullptr && before->frame == &frame && pc == instruction_.instr()->start && popped == 0;
   const std::vector<Shadow>& stack = half ? before->shadows : frame.stack;
-  const auto stackObject = [&](size_t i) { return half ? before->objects[i].get() : base[i]; };
+  const auto stackObject = [&](size_t i) {
+    if (act.sp == nullptr) return pyapi::waitingStackAt(act.frame, static_cast<int>(i));
+    return half ? before->objects[i].get() : base[i];
+  };
   size_t depth = stack.size() - popped;
   if (!frame.handled.isNull()) {
     put(frame.handled, frame.handledObject.get(), state.handled);

@@ -447,3 +447,27 @@ def _throw_into(iterator: Any, error: BaseException) -> tuple[bool, Any]:
     if method is not None:
         method()
     raise error
+
+
+def _notes_elements() -> bool:
+    """Does this CPython's dict() say in a note which element is no sequence? From 3.14 on."""
+    try:
+        dict([1])  # type: ignore[arg-type]
+    except TypeError as error:
+        return bool(getattr(error, "__notes__", ()))
+    return False
+
+
+_NOTES_ELEMENTS = _notes_elements()
+
+
+def items_of_pair(pair: Any, at: int) -> list[Any]:
+    """What dict() takes for a key and its value."""
+    try:
+        return list(pair)
+    except TypeError:
+        said = f"annot convert dictionary update sequence element #{at} to a sequence"
+        error = TypeError("object is not iterable" if _NOTES_ELEMENTS else f"c{said}")
+        if _NOTES_ELEMENTS:
+            error.add_note(f"C{said}")
+        raise error from None

@@ -59,6 +59,7 @@ from kintsugi._polyfill_iterators import (  # noqa: F401
     filterfalse,
     groupby,
     islice,
+    items_of_pair,
     map_many,
     map_one,
     pairwise,
@@ -443,13 +444,6 @@ def by_index(sequence: Any, /) -> Iterator[Any]:
         at += 1
 
 
-def _items_of(pair: Any, at: int) -> list[Any]:
-    try:
-        return list(pair)
-    except TypeError:
-        raise TypeError(f"cannot convert dictionary update sequence element #{at} to a sequence") from None
-
-
 def dict_(pairs: Iterable[Any], /) -> dict[Any, Any]:
     made: dict[Any, Any] = {}
     update_dict(made, pairs)
@@ -511,7 +505,7 @@ def tensor_default_item(self: Any, key: torch.Tensor, /) -> Any:
 def update_dict(self: dict[Any, Any], pairs: Iterable[Any], /) -> None:
     at = 0
     for pair in pairs:
-        items = pair if isinstance(pair, (tuple, list)) else _items_of(pair, at)
+        items = pair if isinstance(pair, (tuple, list)) else items_of_pair(pair, at)
         if len(items) != 2:
             raise ValueError(
                 f"dictionary update sequence element #{at} has length {len(items)}; 2 is required"

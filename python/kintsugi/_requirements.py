@@ -13,7 +13,7 @@ from types import ModuleType
 from . import _built_with
 
 VERSION = "0.1.0"
-PYTHONS = ((3, 11), (3, 12), (3, 13))
+PYTHONS = ((3, 11), (3, 12), (3, 13), (3, 14))
 
 # torch213/_C.cpython-311-x86_64-linux-gnu.so: a folder for each minor version of torch, named without the point, and in
 # it a module for each version of CPython.

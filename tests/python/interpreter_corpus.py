@@ -693,8 +693,21 @@ def case_module_code():
         sys.displayhook = hook
     if sys.version_info >= (3, 12):
         exec(compile(GENERIC_PROGRAM, "<program>", "exec"), namespace)
-    return sorted(k for k in namespace if not k.startswith("__")), namespace["__annotations__"], shown
+    if sys.version_info >= (3, 14):
+        exec(compile(TEMPLATE_PROGRAM, "<program>", "exec"), namespace)
+        annotations = namespace["__annotate__"](1)
+    else:
+        annotations = namespace["__annotations__"]
+    return sorted(k for k in namespace if not k.startswith("__")), annotations, shown, namespace.get("parts")
 
+
+# What 3.14 brings: template strings; annotations that are made at once only where a module asks for texts.
+TEMPLATE_PROGRAM = """
+from __future__ import annotations
+text: str = "b"
+made = t"a{text}{1 + 1!r:>4}c"
+parts = made.strings, made.values, [(p.conversion, p.format_spec, p.expression) for p in made.interpolations]
+"""
 
 # What 3.12 brings: type parameters and aliases, and names that are looked for in a class's namespace first.
 GENERIC_PROGRAM = """

@@ -55,6 +55,8 @@ def test_corpus_has_every_opcode():
     programs.append(compile("x = [" + ",".join(f"{i}.5" for i in range(300)) + "]\nx[y0]", "<long>", "exec"))
     if sys.version_info >= (3, 12):
         programs.append(compile(corpus.GENERIC_PROGRAM, "<program>", "exec"))
+    if sys.version_info >= (3, 14):
+        programs.append(compile(corpus.TEMPLATE_PROGRAM, "<program>", "exec"))
     used = {instr.opname for program in programs for code in code_objects(program)
             for instr in dis.get_instructions(code)}  # fmt: skip
     # Numbers beyond 255 are the compiler's own; the evaluator writes these over others, or puts them in front.

@@ -1,5 +1,6 @@
 // Models: sum(), list() and tuple() of objects whose items Python code makes.
 #include "capture/calls/drive.h"
+#include "pyapi/order.h"
 
 namespace kintsugi::capture {
 
@@ -30,7 +31,8 @@ Flow iterableObject(CallContext& ctx, Shadow& result) {
   Driver driver(ctx, 0);
   pyapi::Ref<> made = pyapi::steal(PyList_New(0));
   std::vector<Shadow> parts;
-  if (!driver.begin() || !askLength(ctx)) return driver.raise();
+  const bool asks = !tuple || pyapi::tupleAsksLength();
+  if (!driver.begin() || (asks && !askLength(ctx))) return driver.raise();
   while (driver.next()) {
     if (PyList_Append(made.get(), driver.item()) < 0) return driver.raise();
     parts.push_back(driver.shadow());

@@ -388,8 +388,9 @@ const char* polyfillOf(PyObject* callable) {
     for (const Module& row : modules) {
       PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), row.name);
       for (const char* name : row.callables) {
-        PyObject* object = module != nullptr ? pyapi::attributeOf(module, name) : nullptr;  // never freed
-        if (object != nullptr) found->emplace(object, name);
+        // Asking the module for a name that it lacks would run Python code for the message.
+        PyObject* object = module != nullptr ? PyDict_GetItemString(PyModule_GetDict(module), name) : nullptr;
+        if (object != nullptr) found->emplace(Py_NewRef(object), name);  // never freed
       }
     }
     return found;

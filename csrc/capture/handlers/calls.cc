@@ -9,6 +9,7 @@
 #include "pyapi/functions.h"
 #include "pyapi/names.h"
 #include "pyapi/object_layout.h"
+#include "pyapi/order.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture::handlers {
@@ -127,9 +128,13 @@ Flow callBelow(Activation& act, PyObject** end, Py_ssize_t count, PyObject* kwna
   const Py_ssize_t positional = count - (kwnames == nullptr ? 0 : PyTuple_GET_SIZE(kwnames));
   PyObject* result = PyObject_Vectorcall(
       function, args, static_cast<size_t>(positional) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
-  Py_DECREF(function);
-  for (Py_ssize_t i = 0; i < count; i++) {
-    Py_XDECREF(args[i]);  // an observer may have handed it over to the callee's frame
+  // An observer may have handed an argument over to the callee's frame.
+  if (pyapi::dropsLastFirst()) {
+    for (Py_ssize_t i = count; i-- > 0;) Py_XDECREF(args[i]);
+    Py_DECREF(function);
+  } else {
+    Py_DECREF(function);
+    for (Py_ssize_t i = 0; i < count; i++) Py_XDECREF(args[i]);
   }
   act.sp = isMethod ? args - 1 : args - 2;
   if (result == nullptr) {

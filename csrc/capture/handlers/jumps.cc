@@ -1,5 +1,6 @@
 // Jumps and loops.
 #include "capture/handlers/common.h"
+#include "pyapi/order.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture::handlers {
@@ -10,7 +11,9 @@ namespace {
 Flow jump(Activation& act, const Instr& instr) {
   const bool back = instr.target < act.pc;
   act.pc = instr.target;
-  return back ? checkEvalBreaker(act) : Flow::kNext;
+  const Flow flow = back ? checkEvalBreaker(act) : Flow::kNext;
+  if (flow == Flow::kRaise && pyapi::servesBeforeJump()) act.pc = instr.next;
+  return flow;
 }
 
 Flow popJumpIf(Activation& act, const Instr& instr, bool wanted) {
