@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy
 import torch
 from torch import nn
 
@@ -182,6 +183,10 @@ def _is_container(module: nn.Module) -> bool:
 
 
 def _build(recipe: Recipe, _: Dims) -> nn.Module:
+    # Some draw numbers of every kind when they are made, and two of one recipe are compared.
+    torch.manual_seed(0)
+    random.seed(0)
+    numpy.random.seed(0)
     return make(getattr(importlib.import_module(recipe.module), recipe.name), recipe.width)
 
 

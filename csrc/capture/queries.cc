@@ -47,7 +47,7 @@ bool Guards::isArgument(Shadow shadow) const {
 bool isIdentityValue(PyObject* object) {
   if (PyType_Check(object) || PyFunction_Check(object) || PyModule_Check(object) || PyCFunction_Check(object))
     return true;
-  return pyapi::isTorchConstant(object) || isEnumMember(object);
+  return pyapi::isTorchConstant(object) || isEnumMember(object) || pyapi::isBoundEnumMember(object);
 }
 
 bool isEnumMember(PyObject* object) {

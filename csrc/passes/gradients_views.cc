@@ -120,6 +120,25 @@ bool sliced(B& b) {
   return true;
 }
 
+// (self, pad, value) or (self, pad, mode, value), of the last dimensions first: what lies inside.
+bool padded(B& b) {
+  const V x = b.tensor(0);
+  const std::vector<ir::Operand> pads = b.elements(1);
+  const bool plain = std::ranges::all_of(
+      pads, [](const ir::Operand& pad) { return pad.kind == ir::OperandKind::kInt && pad.i >= 0; });
+  const bool constant = b.operand(2).kind != ir::OperandKind::kStr || b.text(2) == "constant";
+  if (!plain || !constant || pads.size() / 2 > b.rank(x)) {
+    return false;
+  }
+  V inside = b.gradient();
+  for (size_t k = 0; k + 1 < pads.size(); k += 2) {
+    const size_t dim = b.rank(x) - 1 - k / 2;
+    inside = b.slice(inside, dim, pads[k].i, pads[k].i + b.sizes(x)[dim]);
+  }
+  b.accumulateGradient(0, b.contiguous(inside));
+  return true;
+}
+
 // (self, dim, start, length)
 bool narrowed(B& b) {
   const V x = b.tensor(0);

@@ -7,6 +7,7 @@
 #include "pyapi/internal.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/object_layout.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::pyapi {
 
@@ -122,7 +123,7 @@ Lookup sameItems(PyObject* entry, PyObject* key) {
 bool isHashedInC(PyObject* key) {
   const hashfunc hash = Py_TYPE(key)->tp_hash;
   if (isPlain(key) || hash == PyUnicode_Type.tp_hash || hash == PyBaseObject_Type.tp_hash ||
-      PyCFunction_CheckExact(key)) {
+      PyCFunction_CheckExact(key) || isBoundEnumMember(key)) {
     return true;
   }
   if (!PyTuple_CheckExact(key)) {
@@ -226,6 +227,32 @@ bool isPlain(PyObject* object) {
 
 bool isTorchConstant(PyObject* object) {
   return isTorchDevice(Py_TYPE(object)) || isTorchName(Py_TYPE(object));
+}
+
+bool isBoundEnumMember(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  PyObject* enumeration = known(Known::kTorchAttentionKernel);
+  if (enumeration == nullptr || Py_TYPE(type) != Py_TYPE(enumeration)) {
+    return false;
+  }
+  static PyObject* name = PyUnicode_InternFromString("__entries");
+  static PyObject* methods[] = {PyUnicode_InternFromString("__hash__"), PyUnicode_InternFromString("__eq__")};
+  PyObject* entries = lookUpInType(type, name);
+  const bool bound = entries != nullptr && PyDict_CheckExact(entries) &&
+                     std::ranges::all_of(methods, [type](PyObject* method) {
+                       PyObject* found = lookUpInType(type, method);
+                       return found != nullptr && PyInstanceMethod_Check(found);  // a C function
+                     });
+  if (!bound) {
+    return false;
+  }
+  PyObject* entry = nullptr;
+  for (Py_ssize_t at = 0; PyDict_Next(entries, &at, nullptr, &entry) != 0;) {
+    if (PyTuple_CheckExact(entry) && PyTuple_GET_SIZE(entry) > 0 && PyTuple_GET_ITEM(entry, 0) == object) {
+      return true;
+    }
+  }
+  return false;
 }
 
 bool isComparedByValue(PyObject* object) { return !isTorchName(Py_TYPE(object)) && isPlain(object); }

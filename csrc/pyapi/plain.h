@@ -17,6 +17,8 @@ bool isPlain(PyObject* object);
 
 // A dtype, device, layout or memory format of torch's: immutable, of a static type.
 bool isTorchConstant(PyObject* object);
+// Is it a named member of an enumeration that torch binds? It lives as long as the process.
+bool isBoundEnumMember(PyObject* object);
 
 // True for a plain constant that programs make anew where they need it: a torch.device, a torch.Size, tuples
 // of these. A guard on such an object compares its value.

@@ -113,14 +113,18 @@ uint64_t autocastWord(DispatchKeySet excluded) {
 
 // Flags of torch.backends. Kernels read them when they run. What the getters in Python return is a constant
 // of a trace (calls/torch.cc).
-uint64_t backendsWord(const at::Context& context) {
+uint64_t backendsWord(at::Context& context) {
   uint64_t word = 0;
   for (const bool flag :
        {context.userEnabledMkldnn(), context.deterministicMkldnn(), context.userEnabledCuDNN(),
         context.deterministicCuDNN(), context.benchmarkCuDNN(), context.userEnabledNNPACK(),
         context.userEnabledMathSDP(), context.userEnabledFlashSDP(), context.userEnabledMemEfficientSDP(),
-        context.userEnabledCuDNNSDP()}) {
+        context.userEnabledCuDNNSDP(), context.userEnabledOverrideableSDP()}) {
     word = word << 1 | static_cast<uint64_t>(flag);
+  }
+  constexpr int kBackendBits = 4;  // of a kernel of attention: small, and -1
+  for (const at::SDPBackend kernel : context.sDPPriorityOrder()) {
+    word = word << kBackendBits | (static_cast<uint64_t>(kernel) & 0xf);
   }
   return word;
 }

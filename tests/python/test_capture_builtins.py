@@ -268,6 +268,50 @@ def dict_methods(x):
     )
 
 
+class Version(str):
+    """A text that compares by numbers, and says nothing of some."""
+
+    def __lt__(self, other):
+        return NotImplemented if other == "text" else len(self) < len(other)
+
+    def __eq__(self, other):
+        return NotImplemented if other == "text" else len(self) == len(other)
+
+    __hash__ = str.__hash__
+
+
+VERSION = Version("2.13")
+
+
+@case()
+def texts_of_classes_compared(x):
+    if torch.__version__ < "1.5":
+        x = x + 100
+    return x + (VERSION < "12345") + 2 * ("12345" > VERSION) + 4 * (VERSION == "abcd"), "1234" == VERSION
+
+
+@case()
+def maps_unpacked(x):
+    a, b = map(lambda row: row * 2, torch.stack((x, x + 1)))
+    c, *rest = map(str, (1, 2, 3))
+    d, e = map(torch.add, (a, b), (b, a))
+    return a + b, c, rest, d - e
+
+
+@case()
+def maps_unpacked_to_few(x):
+    try:
+        a, b = map(lambda n: x + n, [1, 2, 3])
+    except ValueError as error:
+        return x, str(error)
+    return a, b
+
+
+@case(breaks=None)
+def texts_of_classes_that_say_nothing(x):
+    return x + (VERSION < "text") + 2 * ("text" > VERSION) + 4 * (VERSION == "text") + 8 * ("text" == VERSION)
+
+
 @case()
 def dict_of_tensors(x):
     d = {"x": x}

@@ -4,6 +4,8 @@
 #include "capture/calls/open_lists.h"
 #include "capture/open_values.h"
 #include "capture/sizes.h"
+#include "capture/tables/pauses.h"
+#include "pyapi/plain.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {
@@ -362,8 +364,17 @@ Flow fromkeysModel(CallContext& ctx, Shadow& result) {
   if (!simple || !ctx.rec.guards.tryPinDeep(keysShadow, iterable))
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   pyapi::Ref<> keys = pyapi::steal(PySequence_List(iterable));
+  Py_hash_t hash = 0;
+  for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys.get()); ++i) {
+    if (!pyapi::plainHash(PyList_GET_ITEM(keys.get(), i), &hash))
+      return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  }
   Shadow value = ctx.total() > 2 ? ctx.shadows[2] : Shadow::constant();
-  Flow flow = runVirtual(ctx, VirtualKind::kDict, result);
+  const auto make = [&] {
+    const Paused paused(ctx.rec.pauses);  // enum hashes its members by Python code
+    return runVirtual(ctx, VirtualKind::kDict, result);
+  };
+  Flow flow = make();
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
     ctx.rec.objects.setEntry(ctx.rec.objects.virtualOf(result), PyList_GET_ITEM(keys.get(), i), value);

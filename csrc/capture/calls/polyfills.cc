@@ -272,7 +272,7 @@ bool computesAbove(const Instr& in, int& depth) {
 // The `replaced` topmost stack entries are about to become one object. True if the code from `next` on takes
 // its items at once.
 bool isConsumedFrom(CallContext& ctx, const CodeInfo& info, const Instr* next, int replaced) {
-  if (next->op == op::GET_ITER) return true;
+  if (next->op == op::GET_ITER || next->op == op::UNPACK_SEQUENCE) return true;
   int loads = 0;
   for (; computesAbove(*next, loads); next = &info.at(next->next)) {
   }

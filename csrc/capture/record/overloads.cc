@@ -115,13 +115,15 @@ std::optional<Flow> overloadedComparison(RecordContext& rec, ShadowFrame& f, Act
   PyObject* left = comparison(x, op, negateLeft);
   PyObject* right = comparison(y, kSwapped[in.arg], negateRight);
   if (function == nullptr || (!isPython(left) && !isPython(right))) return std::nullopt;
+  // A method in C of something plain says nothing of other objects. Of an instance of a class that extends
+  // plain data it may, where the method in Python says nothing.
   if (left != nullptr && !isPython(left)) {
-    if (!isPlain(x) || isPlainData(y)) return std::nullopt;
-    left = nullptr;
+    if (!isPlain(x)) return std::nullopt;
+    if (!isPlainData(y)) left = nullptr;
   }
   if (right != nullptr && !isPython(right)) {
-    if (!isPlain(y) || isPlainData(x)) return std::nullopt;
-    right = nullptr;
+    if (!isPlain(y)) return std::nullopt;
+    if (!isPlainData(x)) right = nullptr;
   }
   if (in.op == op::COMPARE_AND_TEST) return testComparison(rec, f, act, in);
   pyapi::Ref<> problem = pyapi::steal(
