@@ -72,6 +72,9 @@ void dropPolyfillEntry(const PyCodeObject* code) {
     const TracebackEntry entry = entryOf(traceback);
     if (entry.code == reinterpret_cast<const PyObject*>(code)) {
       Py_SETREF(traceback, Py_XNewRef(entry.next));
+      // Since CPython 3.14 PyErr_Restore() leaves the exception's own traceback if it is given none.
+      if (traceback == nullptr && value != nullptr && PyExceptionInstance_Check(value))
+        PyException_SetTraceback(value, Py_None);
     }
   }
   PyErr_Restore(type, value, traceback);
