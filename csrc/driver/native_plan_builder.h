@@ -18,7 +18,7 @@ struct NativeSummary {
   size_t kernels = 0;
   size_t calls = 0;
   bool plain = false;  // no plan: it would be calls of the operators that the segment consists of
-  int64_t peak = 0;  // bytes of what it makes, at once, sizes being those that were seen
+  int64_t peak = 0;    // bytes of what it makes, at once, sizes being those that were seen
   // What variants make a difference for.
   size_t products = 0, tiled = 0, attention = 0;
   std::string graph;  // as text, if it is asked for

@@ -416,10 +416,10 @@ void Compilable::report(const NativeSummary& summary, const std::string& refusal
   if (!events::on() && !log::enabled(log::Channel::kPerf)) return;
   const uint64_t duration = events::nowNs() - startNs;
   const std::string count = std::to_string(summary.instructions) + " operators ";
-  const std::string made = summary.plain ? count + "stay calls of ATen's: replay makes them"
-                                         : count + "became " + std::to_string(summary.kernels) +
-                                               " kernels and " + std::to_string(summary.calls) +
-                                               " calls and views";
+  const std::string made = summary.plain
+                               ? count + "stay calls of ATen's: replay makes them"
+                               : count + "became " + std::to_string(summary.kernels) + " kernels and " +
+                                     std::to_string(summary.calls) + " calls and views";
   if (refusal.empty() && summary.plain) {
     log::emit(log::Channel::kPerf, "[NATIVE " + info_.segment.function + "] " + made);
   } else if (refusal.empty()) {

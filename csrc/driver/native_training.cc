@@ -103,7 +103,8 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
   if (plans.recompute == nullptr || (plans.epilogueCount != 0 && plans.epilogue == nullptr)) {
     return std::nullopt;
   }
-  summary.plain = summary.kernels == 0 && summary.products == 0 && (isTaped(*plans.forward) || isTaped(*plans.backward));
+  summary.plain =
+      summary.kernels == 0 && summary.products == 0 && (isTaped(*plans.forward) || isTaped(*plans.backward));
   if (summary.plain) {
     return std::nullopt;
   }

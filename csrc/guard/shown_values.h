@@ -1,5 +1,5 @@
-// Which values a step of a trace is given: by its operands, by recipes of objects and by sources that start at
-// the result of a step. What frames hold at its snapshot is not looked at.
+// Which values a step of a trace is given: by its operands, by recipes of objects and by sources that start
+// at the result of a step. What frames hold at its snapshot is not looked at.
 //
 // Plain functions over a document, no state, no GIL.
 #pragma once

@@ -84,8 +84,8 @@ bool isFollowed(const ir::Trace& trace, const ir::Instruction& ins);
 // ... anything that the segment makes?
 bool needsGradients(const ir::Trace& segment);
 
-// `segment`: by passes/extract_segment.h. Without a graph, `reason` says why. A graph without outputs is that of
-// a segment that only looks at tensors.
+// `segment`: by passes/extract_segment.h. Without a graph, `reason` says why. A graph without outputs is that
+// of a segment that only looks at tensors.
 std::optional<GradientGraph> differentiate(const ir::Trace& segment, const GradientOptions& options,
                                            std::string& reason);
 

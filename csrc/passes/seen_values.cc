@@ -48,7 +48,8 @@ SeenValues::SeenValues(const ir::Trace& trace)
           noSource);
     }
     ins.snap = ir::kNone;
-    given.instruction(ins, [&](ValueId value) { shown_[writtenTo_[value]] = true; }, noSource);
+    given.instruction(
+        ins, [&](ValueId value) { shown_[writtenTo_[value]] = true; }, noSource);
   }
 }
 

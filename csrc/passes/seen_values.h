@@ -1,5 +1,5 @@
-// Which tensors of a trace the program gets to see, and where: cutting into segments asks, as autograd has one
-// node for all of a segment (passes/segments.h).
+// Which tensors of a trace the program gets to see, and where: cutting into segments asks, as autograd has
+// one node for all of a segment (passes/segments.h).
 //
 // Idea: a tensor v that the program sees has to be another node's than what is made of it, w: v's hooks and
 // its own gradient concern all that was made of it. What steps are given is seen for good. What frames hold

@@ -89,8 +89,8 @@ class Cutter {
         insideBlock_(canFail_.size()),
         lateBlock_(canFail_.size()) {}
 
-  // Where the part of the trace that was cut begins. Nothing: the instructions that were added to the cuts have
-  // to begin a segment of their own; the trace is as it was. `wary`: what frames hold counts as shown.
+  // Where the part of the trace that was cut begins. Nothing: the instructions that were added to the cuts
+  // have to begin a segment of their own; the trace is as it was. `wary`: what frames hold counts as shown.
   std::optional<uint32_t> run(std::set<uint32_t>& seenCuts, bool wary) {
     wary_ = wary;
     for (const guard::Guard& guard : document_.guards.guards) {
@@ -761,9 +761,9 @@ class Cutter {
   std::vector<bool> lateBlock_;      // by block: runs with the deferred steps of the open segment
   std::vector<Placed> body_;         // the open segment; empty: none is open
   size_t graphEnd_ = 0;              // one past the last instruction of its graph
-  uint32_t lastInGraph_ = 0;  // that instruction
+  uint32_t lastInGraph_ = 0;         // that instruction
   size_t operators_ = 0;
-  uint32_t at_ = 0;        // the instruction that is placed
+  uint32_t at_ = 0;  // the instruction that is placed
   bool wary_ = false;
   bool guarded_ = false;   // there is a guard in it
   bool followed_ = false;  // autograd follows something in it

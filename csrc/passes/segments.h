@@ -13,7 +13,8 @@
 // segment has made stay inside where they can become new values (passes/own_writes.h), and so do guards of
 // metadata that native code checks anyway. An item() that operators compute with may be inside, too. Where
 // autograd follows, a segment ends after a tensor that the program gets to see and before what is made of
-// it; and where gradients are sent in buckets, it ends for each of these (passes/gradient_cuts.h).
+// it (passes/seen_values.h); and where gradients are sent in buckets, it ends for each of these
+// (passes/gradient_cuts.h).
 //
 // A region of the program (passes/regions.h) is inside a graph with both ends, or stays outside with all that
 // it holds. Native code takes the operations between the ends.

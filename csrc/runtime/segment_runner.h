@@ -22,8 +22,9 @@ class SegmentRunner {
     kFailed,    // an exception that is to be raised as it is: the backend's, not the program's
   };
 
-  // Of what is to run the graph, for statistics. kPlain: the graph is calls of ATen's operators, which is what
-  // its instructions are; kRefused: it can't be run otherwise than by them, or has turned out to be faster so.
+  // Of what is to run the graph, for statistics. kPlain: the graph is calls of ATen's operators, which is
+  // what its instructions are; kRefused: it can't be run otherwise than by them, or has turned out to be
+  // faster so.
   enum class State : uint8_t { kWaiting, kReady, kPlain, kRefused };
 
   virtual ~SegmentRunner() = default;

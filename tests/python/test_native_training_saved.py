@@ -104,6 +104,28 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "aten.permute.default": [(f(2, 3), [1, 0])],
     "aten.movedim.int": [(f(2, 3), 0, 1)],
     "aten.narrow.default": [(f(2, 3), 1, 0, 2)],
+    "aten.pad.default": [(f(2, 3), [1, 2]), (f(2, 3), [1, 0, 0, 2], "constant", 1.5), (f(2, 3), [-1, 2])],
+    **{
+        f"aten.{kind}.input": [
+            (
+                f(3, 2, 4),
+                [f(1, 2, 4, seed=1), f(1, 2, 4, seed=2)] if kind == "lstm" else f(1, 2, 4, seed=1),
+                [f(n * 4, 4, seed=3), f(n * 4, 4, seed=4), f(n * 4, seed=5), f(n * 4, seed=6)],
+                *(True, 1, 0.0, False, False, False),
+            )
+        ]
+        for kind, n in (("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1))
+    },
+    **{
+        f"aten.{kind}_cell.default": [
+            (
+                f(2, 4),
+                [f(2, 4, seed=1), f(2, 4, seed=2)] if kind == "lstm" else f(2, 4, seed=1),
+                *(f(n * 4, 4, seed=3), f(n * 4, 4, seed=4), f(n * 4, seed=5), f(n * 4, seed=6)),
+            )
+        ]
+        for kind, n in (("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1))
+    },
     "aten.select.int": [(f(2, 3), 1, 0)],
     "aten.slice.Tensor": [(f(2, 3), 1, 0, 2, 1)],
     "aten.cat.default": [([f(2, 3), f(2, 3, seed=3)],)],

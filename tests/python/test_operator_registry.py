@@ -84,6 +84,23 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "aten.conv2d.default": (f(1, 2, 5, 5), f(3, 2, 1, 1)),
     "aten.conv3d.default": (f(1, 2, 3, 3, 3), f(3, 2, 1, 1, 1)),
     "aten.conv_transpose2d.input": (f(1, 2, 5, 5), f(2, 3, 1, 1)),
+    **{
+        f"aten.{kind}.input": (
+            f(3, 2, 4),
+            [f(2, 2, 4), f(2, 2, 4)] if kind == "lstm" else f(2, 2, 4),
+            [f(gates * 4, 4), f(gates * 4, 4), f(gates * 4), f(gates * 4)] * 2,
+            *(True, 2, 0.5, True, False, False),
+        )
+        for kind, gates in (("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1))
+    },
+    **{
+        f"aten.{kind}_cell.default": (
+            f(2, 4),
+            [f(2, 4), f(2, 4)] if kind == "lstm" else f(2, 4),
+            *(f(gates * 4, 4), f(gates * 4, 4), f(gates * 4), f(gates * 4)),
+        )
+        for kind, gates in (("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1))
+    },
     "aten.scatter.value": (f(2, 3), 1, i(0, 1).reshape(2, 1), 2.0),
     "aten.cross_entropy_loss.default": (f(2, 3), i(0, 2)),
     "aten.nll_loss_nd.default": (f(2, 3), i(0, 2)),
@@ -263,7 +280,7 @@ def test_operands_are_what_rows_say() -> None:
     for name, row in ROWS.items():
         names = arguments(name)
         for k in row["quiet_if_zero"]:
-            assert names[k] in ("train", "training", "dropout_p", "p"), name
+            assert names[k] in ("train", "training", "dropout_p", "dropout", "p"), name
         left, right, added, _, count = row["product"]
         if count:
             assert names[left] in ("self", "input", "mat1", "batch1"), name
