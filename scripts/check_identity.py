@@ -36,7 +36,7 @@ ALLOWED = {
     "capture/record/comptime.cc": (2, "places that the program is shown"),
     "capture/record/overloads.cc": (4, "the text of exceptions"),
     "capture/recorder.cc": (2, "the trace's title"),
-    "capture/shown.cc": (3, "the attributes that are guarded"),
+    "capture/shown.cc": (4, "the attributes that are guarded"),
     "capture/sizes.cc": (1, "the name of a C function that is known to be torch's"),
     "capture/snapshot.cc": (5, "names that an object is made again with"),
     "driver/compiled_function.cc": (1, "a name in a message"),

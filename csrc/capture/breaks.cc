@@ -5,8 +5,8 @@
 
 #include "capture/classes.h"
 #include "capture/failed_calls.h"
-#include "capture/recorder_tables.h"
 #include "capture/record_context.h"
+#include "capture/recorder_tables.h"
 #include "pyapi/code.h"
 #include "pyapi/errors.h"
 #include "pyapi/frame.h"

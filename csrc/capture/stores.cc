@@ -136,7 +136,8 @@ namespace {
 bool hasFrame(RecordContext& rec, PyObject* function) {
   const auto runs = [function](const auto& frame) { return frame->function.get() == function; };
   if (std::ranges::any_of(rec.tables.frames.all(), runs)) return true;
-  return std::ranges::any_of(rec.tables.virtuals.all(), [&](const auto& v) { return v->frame && runs(v->frame); });
+  return std::ranges::any_of(rec.tables.virtuals.all(),
+                             [&](const auto& v) { return v->frame && runs(v->frame); });
 }
 
 // `function.__code__ = code` of a function that nobody outside of the trace has: it is made with that code.

@@ -79,7 +79,8 @@ def seen(f: Callable[..., Any], x: torch.Tensor) -> tuple[Any, ...]:
         return type(error).__name__, str(error)
     parts = result if isinstance(result, tuple) else (result,)
     return tuple(
-        (str(part), part.dtype, part.stride(), part.shape) if isinstance(part, torch.Tensor) else part for part in parts
+        (str(part), part.dtype, part.stride(), part.shape) if isinstance(part, torch.Tensor) else part
+        for part in parts
     )
 
 
@@ -171,7 +172,9 @@ def test_layouts_that_vary(layout: str, backend: str) -> None:
 def test_sizes_stay_open_behind_a_conversion() -> None:
     """What is given back by its type does not tie a trace to the sizes."""
     compiled = kintsugi.compile(
-        lambda x: torch.atleast_2d(torch.nn.functional.dropout(x.float(), 0.5, False).to("cpu")) + 1, backend="eager", dynamic=True
+        lambda x: torch.atleast_2d(torch.nn.functional.dropout(x.float(), 0.5, False).to("cpu")) + 1,
+        backend="eager",
+        dynamic=True,
     )
     for n in range(2, 9):
         assert compiled(torch.ones(n, 3)).shape == (n, 3)

@@ -49,7 +49,8 @@ Flow streamCaptureModel(CallContext& ctx, Shadow& result) {
 }
 
 // Two tensors exchange what they are, and shadows would name the wrong one from now on. The function refuses
-// tensors that somebody refers to weakly, as the recording does, so that no caller of it can be a step either.
+// tensors that somebody refers to weakly, as the recording does, so that no caller of it can be a step
+// either.
 Flow swapModel(CallContext& ctx, Shadow&) {
   ctx.rec.abort(diag::Code::KTG0303, {"two tensors are swapped"});
   failWhole(ctx.rec);
