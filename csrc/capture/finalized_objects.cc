@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "capture/calls/numpy.h"
 #include "capture/plain_objects.h"
 #include "capture/special_methods.h"
 #include "pyapi/code.h"
 #include "pyapi/errors.h"
 #include "pyapi/generator.h"
+#include "pyapi/known_objects.h"
 #include "pyapi/types.h"
 #include "torchapi/tensor_desc.h"
 
@@ -31,7 +31,7 @@ struct Search {
 // Does it hold the memory of another object, which can't be resized or closed before it goes?
 bool holdsMemory(PyObject* object) {
   if (PyMemoryView_Check(object)) return true;
-  if (!isArray(object)) return false;
+  if (!pyapi::isA(object, pyapi::Known::kNumpyArray)) return false;
   const pyapi::Ref<> base = pyapi::steal(PyObject_GetAttrString(object, "base"));
   return base && base.get() != Py_None;
 }

@@ -1,0 +1,141 @@
+"""What the program says of its own names, imports and lengths while a call is recorded holds in each run."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import kintsugi
+
+
+class Named:
+    pass
+
+
+class Hinted:
+    """What C code asks of an iterable, in order."""
+
+    def __init__(self, log: list[str], raises: bool) -> None:
+        self.log, self.raises = log, raises
+
+    def __iter__(self) -> Iterator[int]:
+        self.log.append("iter")
+        return iter([1, 2])
+
+    def __length_hint__(self) -> int:
+        self.log.append("hint")
+        if self.raises:
+            raise ValueError("no hint")
+        return 2
+
+
+class Sized(Hinted):
+    def __len__(self) -> int:
+        self.log.append("len")
+        if self.raises:
+            raise ValueError("no length")
+        return 2
+
+
+STATE = {"number": 0}
+
+
+def module_name(x: torch.Tensor) -> Any:
+    Named.__module__ = "m%d" % STATE["number"]
+    return Named.__module__, x + 1
+
+
+def all_names(x: torch.Tensor) -> Any:
+    Named.__name__ = "N%d" % STATE["number"]
+    Named.__module__ = "m%d" % STATE["number"]
+    return Named.__name__, Named.__module__, x + 1
+
+
+def replaced_import(x: torch.Tensor) -> Any:
+    own = builtins.__import__
+    builtins.__import__ = lambda name, *rest, **more: STATE["number"]  # type: ignore[assignment]
+    try:
+        import colorsys
+    finally:
+        builtins.__import__ = own
+    return colorsys, x + 1
+
+
+def plain_import(x: torch.Tensor) -> Any:
+    import colorsys
+
+    return str(colorsys)[:10], x + 1
+
+
+@pytest.mark.parametrize("program", [module_name, all_names, replaced_import], ids=lambda program: program.__name__)
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_names_and_imports_of_the_program(program: Any, backend: str) -> None:
+    compiled = kintsugi.compile(program, backend=backend)
+    before = Named.__name__, Named.__module__
+    try:
+        for STATE["number"] in (0, 1, 2, 2, 3, 4):
+            got, wanted = compiled(torch.ones(2)), program(torch.ones(2))
+            assert got[:-1] == wanted[:-1] and torch.equal(got[-1], wanted[-1])
+    finally:
+        Named.__name__, Named.__module__ = before
+
+
+def test_an_import_hook_between_calls() -> None:
+    compiled = kintsugi.compile(plain_import, backend="eager")
+    assert compiled(torch.ones(2))[0] == plain_import(torch.ones(2))[0]
+    assert compiled(torch.ones(2))[0] == plain_import(torch.ones(2))[0]
+    own = builtins.__import__
+    builtins.__import__ = lambda name, *rest, **more: "hooked by us"  # type: ignore[assignment]
+    try:
+        assert compiled(torch.ones(2))[0] == "hooked by "
+    finally:
+        builtins.__import__ = own
+    assert compiled(torch.ones(2))[0] == plain_import(torch.ones(2))[0]
+
+
+@pytest.mark.parametrize("kind", [Hinted, Sized])
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_lengths_are_asked_for(kind: type[Hinted], raises: bool, backend: str) -> None:
+    def starred(x: torch.Tensor) -> Any:
+        log: list[str] = []
+        try:
+            return log, [*kind(log, raises)], x + 1
+        except ValueError as error:
+            return log, str(error), x + 1
+
+    def called(x: torch.Tensor) -> Any:
+        log: list[str] = []
+
+        def count(*numbers: int) -> int:
+            return len(numbers)
+
+        try:
+            return log, count(*kind(log, raises)), x + 1
+        except ValueError as error:
+            return log, str(error), x + 1
+
+    for f in (starred, called):
+        compiled = kintsugi.compile(f, backend=backend)
+        for _ in range(4):
+            got, wanted = compiled(torch.ones(2)), f(torch.ones(2))
+            assert got[:2] == wanted[:2] and torch.equal(got[2], wanted[2])
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_numbers_beyond_64_bits(backend: str) -> None:
+    def f(x: torch.Tensor) -> Any:
+        k = int(x)
+        try:
+            return torch.tensor(k * 4)
+        except (ValueError, OverflowError) as error:
+            return type(error).__name__, str(error)
+
+    compiled = kintsugi.compile(f, backend=backend)
+    for number in (3, 2**62, 5, 2**62, -(2**62), 2**61):
+        x = torch.tensor(number)
+        assert compiled(x) == f(x), number
