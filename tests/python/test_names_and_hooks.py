@@ -71,7 +71,9 @@ def plain_import(x: torch.Tensor) -> Any:
     return str(colorsys)[:10], x + 1
 
 
-@pytest.mark.parametrize("program", [module_name, all_names, replaced_import], ids=lambda program: program.__name__)
+@pytest.mark.parametrize(
+    "program", [module_name, all_names, replaced_import], ids=lambda program: program.__name__
+)
 @pytest.mark.parametrize("backend", ["eager", "native"])
 def test_names_and_imports_of_the_program(program: Any, backend: str) -> None:
     compiled = kintsugi.compile(program, backend=backend)
