@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/anomaly_mode.h>
 
 #include "pyapi/abc_registry.h"
+#include "pyapi/int_text.h"
 #include "pyapi/ref.h"
 #include "pyapi/torch_patches.h"
 #include "torchapi/op_log.h"
@@ -55,6 +56,7 @@ constexpr int kAbcShift = 32;
 constexpr uint64_t kAbcs = uint64_t{0x7fffffff} << kAbcShift;
 constexpr int kDtypeShift = 16;
 constexpr int kFunctionStateShift = 24;
+constexpr int kIntDigitsShift = 32;
 
 // Dispatch keys of modes, transforms and tracers. These have to see each operator.
 DispatchKeySet interceptors() {
@@ -161,6 +163,7 @@ GlobalState GlobalState::current() {
   flags |= static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) << kDtypeShift;
   flags |= static_cast<uint64_t>(at::impl::PythonTorchFunctionTLS::get_disabled_state())
            << kFunctionStateShift;
+  flags |= static_cast<uint64_t>(static_cast<uint32_t>(pyapi::maxIntDigits())) << kIntDigitsShift;
   state.words[kFlags] = flags;
 
   state.words[kBackends] = backendsWord(context);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -141,3 +142,56 @@ def test_numbers_beyond_64_bits(backend: str) -> None:
     for number in (3, 2**62, 5, 2**62, -(2**62), 2**61):
         x = torch.tensor(number)
         assert compiled(x) == f(x), number
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_how_many_digits_an_int_may_have(backend: str) -> None:
+    texts = [
+        lambda x: len(str(10**800)),
+        lambda x: int("1" * 800) % 7,
+        lambda x: len(f"{10**800}"),
+        lambda x: len("%d" % 10**800),
+        lambda x: len(repr([10**800])),
+    ]
+    before = sys.get_int_max_str_digits()
+    try:
+        for text in texts:
+            compiled = kintsugi.compile(text, backend=backend)
+            for limit in (4300, 700, 4300, 0, 700, 4300):
+                sys.set_int_max_str_digits(limit)
+                outcomes = []
+                for f in (text, compiled):
+                    try:
+                        outcomes.append(f(torch.ones(1)))
+                    except ValueError as error:
+                        outcomes.append(str(error))
+                assert outcomes[0] == outcomes[1], limit
+    finally:
+        sys.set_int_max_str_digits(before)
+
+
+def named(**numbers: int) -> int:
+    return sum(numbers.values())
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_a_keyword_that_is_repeated(backend: str) -> None:
+    """Up to CPython 3.11 it is another error inside a handler."""
+
+    def f(x: torch.Tensor) -> Any:
+        errors = []
+        more = {"a": 2}
+        try:
+            named(a=1, **more)
+        except (KeyError, TypeError) as error:
+            errors.append((type(error), error.args))
+            try:
+                named(a=1, **more)
+            except (KeyError, TypeError) as inner:
+                errors.append((type(inner), inner.args))
+        return errors, x + 1
+
+    compiled = kintsugi.compile(f, backend=backend)
+    for _ in range(4):
+        got, wanted = compiled(torch.ones(2)), f(torch.ones(2))
+        assert got[0] == wanted[0] and torch.equal(got[1], wanted[1])

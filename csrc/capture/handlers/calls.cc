@@ -7,6 +7,7 @@
 #include "pyapi/exception_state.h"
 #include "pyapi/frame.h"
 #include "pyapi/functions.h"
+#include "pyapi/keyword_errors.h"
 #include "pyapi/names.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/order.h"
@@ -31,7 +32,7 @@ void rewordKeywordsError(PyObject* function, PyObject* keywords) {
     }
     return;
   }
-  if (PyErr_ExceptionMatches(PyExc_KeyError) == 0) {
+  if (PyErr_ExceptionMatches(PyExc_KeyError) == 0 || !pyapi::rewordsRepeatedKeyword()) {
     return;
   }
   auto raised = pyapi::steal(pyapi::takeRaised());

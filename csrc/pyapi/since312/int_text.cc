@@ -1,0 +1,9 @@
+#include "pyapi/int_text.h"
+
+#include "pyapi/internal.h"
+
+namespace kintsugi::pyapi {
+
+int maxIntDigits() { return PyThreadState_Get()->interp->long_state.max_str_digits; }
+
+}  // namespace kintsugi::pyapi

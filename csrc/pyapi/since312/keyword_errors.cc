@@ -1,0 +1,7 @@
+#include "pyapi/keyword_errors.h"
+
+namespace kintsugi::pyapi {
+
+bool rewordsRepeatedKeyword() { return true; }
+
+}  // namespace kintsugi::pyapi
