@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -195,3 +196,33 @@ def test_a_keyword_that_is_repeated(backend: str) -> None:
     for _ in range(4):
         got, wanted = compiled(torch.ones(2)), f(torch.ones(2))
         assert got[0] == wanted[0] and torch.equal(got[1], wanted[1])
+
+
+def signed(a: int, *, k: int = 1) -> None:
+    pass
+
+
+@pytest.mark.parametrize("field", ["__annotations__", "__kwdefaults__", "__defaults__"])
+@pytest.mark.parametrize("replaced", [True, False])
+def test_signatures_of_functions_that_change(field: str, replaced: bool) -> None:
+    def f(x: torch.Tensor) -> Any:
+        return str(inspect.signature(signed)), x + 1
+
+    before = {name: getattr(signed, name) for name in ("__annotations__", "__kwdefaults__", "__defaults__")}
+    values = {
+        "__annotations__": lambda k: {"a": f"T{k}"},
+        "__kwdefaults__": lambda k: {"k": k},
+        "__defaults__": lambda k: (k,),
+    }
+    compiled = kintsugi.compile(f, backend="eager")
+    try:
+        for k in (0, 0, 0, 1, 2, 2, 3):
+            value = values[field](k)
+            if replaced or field == "__defaults__":
+                setattr(signed, field, value)
+            else:
+                getattr(signed, field).update(value)
+            assert compiled(torch.ones(2))[0] == f(torch.ones(2))[0]
+    finally:
+        for name, old in before.items():
+            setattr(signed, name, old)

@@ -35,6 +35,15 @@ PyObject* entryOf(PyObject* function, const char* name) {
   return dict != nullptr ? PyDict_GetItemString(dict, name) : nullptr;
 }
 
+// Pins which object a field of a function is. False: this is not possible.
+bool pinField(RecordContext& rec, Shadow shadow, PyObject* function, PyObject* name) {
+  AttributePlan plan = planGeneric(rec, shadow, function, name);
+  if (plan.how != AttributePlan::kKnown) return false;
+  const pyapi::Ref<> value = pyapi::steal(PyObject_GetAttr(function, name));
+  if (!value) PyErr_Clear();
+  return value && rec.guards.pin(plan.shadow, value.get());
+}
+
 // Pins what the signature of a function depends on. False: this is not possible, or the recording has ended.
 bool pinSignature(RecordContext& rec, Shadow shadow, PyObject* function) {
   for (int depth = 0; depth < 8; ++depth) {
@@ -48,6 +57,10 @@ bool pinSignature(RecordContext& rec, Shadow shadow, PyObject* function) {
       if (read.isSource())
         rec.guards.guard(guard::GuardKind::kIs, read.sourceId(), rec.guards.constId(defaults));
     }
+    static PyObject* annotations = PyUnicode_InternFromString("__annotations__");
+    static PyObject* keywords = PyUnicode_InternFromString("__kwdefaults__");
+    if (!pinField(rec, shadow, function, annotations) || !pinField(rec, shadow, function, keywords))
+      return false;
     static PyObject* own = PyUnicode_InternFromString("__signature__");
     static PyObject* wrapped = PyUnicode_InternFromString("__wrapped__");
     if (planGeneric(rec, shadow, function, own).how != AttributePlan::kRaises) return false;
