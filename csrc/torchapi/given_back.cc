@@ -9,6 +9,18 @@
 
 namespace kintsugi::torchapi {
 
+bool hasTraceNumber(const c10::IValue& value) {
+  if (value.isSymIntList()) {
+    for (const c10::SymInt& element : value.toSymIntVector()) {
+      if (element.is_heap_allocated()) {
+        return true;
+      }
+    }
+    return false;
+  }
+  return value.isSymInt() || value.isSymFloat();
+}
+
 namespace {
 
 using Impls = std::vector<const at::TensorImpl*>;
@@ -89,12 +101,17 @@ void look(const OpLog& log, const OpLog::Entry& entry, const TensorTable& table,
   // Empty tensors are given back by some that copy others.
   const bool ofSizes = same != out.end() &&
                        (!schema.identityOfType || (*same)->numel() == 0 || asksForFormat(log, entry, schema));
+  const auto first = log.values.begin() + static_cast<std::ptrdiff_t>(entry.firstInput);
+  const bool numbers =
+      same != out.end() &&
+      std::any_of(first, first + static_cast<std::ptrdiff_t>(schema.args.size()), hasTraceNumber);
+  answer.hasUnknown = answer.hasUnknown || numbers;
   const MetaLevel needed = ofSizes ? MetaLevel::kFull : MetaLevel::kRank;
   for (const at::TensorImpl* impl : in) {
     const TensorTable::Known* known = table.find(impl);
     if (known == nullptr) {
       answer.hasUnknown = answer.hasUnknown || (same != out.end() && *same == impl);
-    } else if (table.level(known->value) < needed) {
+    } else if (numbers || table.level(known->value) < needed) {
       answer.tensors.push_back({known->value, needed, descriptionOf(*impl)});
     }
   }

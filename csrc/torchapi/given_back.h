@@ -16,6 +16,8 @@
 
 namespace kintsugi::torchapi {
 
+// True if sizes of a result may depend on a number of the trace.
+bool hasTraceNumber(const c10::IValue& value);
 GivenBack findGivenBack(OpLog& log, const TensorTable& table);
 // True if a call that has made a new tensor gives its argument back where sizes or strides are others.
 bool mayGiveBack(const OpLog& log, const OpLog::Entry& entry, const OpSchema& schema);

@@ -52,19 +52,6 @@ bool isNumber(const c10::IValue& value) {
          value.isComplexDouble();
 }
 
-// True if sizes of a result may depend on a number of the trace.
-bool hasTraceNumber(const c10::IValue& value) {
-  if (value.isSymIntList()) {
-    for (const c10::SymInt& element : value.toSymIntVector()) {
-      if (element.is_heap_allocated()) {
-        return true;
-      }
-    }
-    return false;
-  }
-  return value.isSymInt() || value.isSymFloat();
-}
-
 // True for the tensor that a binding makes of a Python number.
 bool isWrappedNumber(const at::Tensor& tensor) {
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();

@@ -53,7 +53,7 @@ struct GivenBack {
     ir::TensorDesc desc;
   };
   std::vector<Tensor> tensors;
-  bool hasUnknown = false;  // one of them is known to the calls alone
+  bool hasUnknown = false;  // one is known to the calls alone, or numbers decide
 };
 
 class OpRecorder {

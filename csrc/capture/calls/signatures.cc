@@ -8,6 +8,7 @@
 #include "capture/tables/pauses.h"
 #include "pyapi/functions.h"
 #include "pyapi/imports.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -35,13 +36,23 @@ PyObject* entryOf(PyObject* function, const char* name) {
   return dict != nullptr ? PyDict_GetItemString(dict, name) : nullptr;
 }
 
-// Pins which object a field of a function is. False: this is not possible.
-bool pinField(RecordContext& rec, Shadow shadow, PyObject* function, PyObject* name) {
-  AttributePlan plan = planGeneric(rec, shadow, function, name);
-  if (plan.how != AttributePlan::kKnown) return false;
-  const pyapi::Ref<> value = pyapi::steal(PyObject_GetAttr(function, name));
+// Pins what a field of a function is, None included, and the entries of a dict. False: this is not possible.
+bool pinField(RecordContext& rec, ir::SourceId source, PyObject* function, const char* field) {
+  const pyapi::Ref<> name = pyapi::steal(PyUnicode_InternFromString(field));
+  PyObject* descriptor = name ? pyapi::lookUpInType(&PyFunction_Type, name.get()) : nullptr;
+  const Paused paused(rec.pauses);  // from CPython 3.14 on, Python code may make the annotations
+  const pyapi::Ref<> value = pyapi::steal(name ? PyObject_GetAttr(function, name.get()) : nullptr);
   if (!value) PyErr_Clear();
-  return value && rec.guards.pin(plan.shadow, value.get());
+  if (!value || descriptor == nullptr) return false;
+  Shadow read = rec.guards.readSource(SourceKind::kGetSet, source, descriptor, 0, value.get());
+  if (!rec.guards.pin(read, value.get()) || !PyDict_Check(value.get())) return rec.live();
+  if (!rec.guards.pinKeys(read, value.get())) return false;
+  PyObject *key = nullptr, *entry = nullptr;
+  for (Py_ssize_t at = 0; PyDict_Next(value.get(), &at, &key, &entry) != 0;) {
+    Shadow part = rec.objects.dictEntry(read, value.get(), key, entry);
+    if (!rec.guards.pin(part, entry)) return false;
+  }
+  return true;
 }
 
 // Pins what the signature of a function depends on. False: this is not possible, or the recording has ended.
@@ -52,15 +63,9 @@ bool pinSignature(RecordContext& rec, Shadow shadow, PyObject* function) {
     if (shadow.isSource() && !rec.guards.pin(shadow, function)) return false;
     rec.guards.pinFunction(function);
     const ir::SourceId source = rec.guards.sourceOf(shadow, function);
-    if (PyObject* defaults = PyFunction_GET_DEFAULTS(function)) {
-      Shadow read = rec.guards.readSource(SourceKind::kDefaults, source, nullptr, 0, defaults);
-      if (read.isSource())
-        rec.guards.guard(guard::GuardKind::kIs, read.sourceId(), rec.guards.constId(defaults));
+    for (const char* field : {"__defaults__", "__kwdefaults__", "__annotations__"}) {
+      if (!pinField(rec, source, function, field)) return false;
     }
-    static PyObject* annotations = PyUnicode_InternFromString("__annotations__");
-    static PyObject* keywords = PyUnicode_InternFromString("__kwdefaults__");
-    if (!pinField(rec, shadow, function, annotations) || !pinField(rec, shadow, function, keywords))
-      return false;
     static PyObject* own = PyUnicode_InternFromString("__signature__");
     static PyObject* wrapped = PyUnicode_InternFromString("__wrapped__");
     if (planGeneric(rec, shadow, function, own).how != AttributePlan::kRaises) return false;
