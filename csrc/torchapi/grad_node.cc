@@ -1,7 +1,9 @@
 #include "torchapi/grad_node.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <typeinfo>
 
 #include <ATen/SavedTensorHooks.h>
 #include <c10/core/GradMode.h>
@@ -12,13 +14,18 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/python_hook.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "pyapi/errors.h"
+#include "pyapi/ref.h"
 #include "torchapi/global_state.h"
 #include "torchapi/kept_tensors.h"
 #include "torchapi/native_tensors.h"
 #include "torchapi/node_ownership.h"
+#include "torchapi/op_log.h"
 #include "torchapi/taped_call.h"
 #include "torchapi/tensor_access.h"
 
@@ -62,6 +69,55 @@ class AutogradAlone {
                                          c10::default_excluded_set.add(c10::DispatchKey::Python)};
 };
 
+// A hook of one output. In eager mode an output that no gradient arrives for is of a node that is not run,
+// and its hooks are not called.
+class ArrivedHook final : public autograd::FunctionPreHook {
+ public:
+  ArrivedHook(std::unique_ptr<autograd::FunctionPreHook> hook, size_t output)
+      : hook_(std::move(hook)), output_(output) {}
+  autograd::variable_list operator()(const autograd::variable_list& gradients) override {
+    return gradients.at(output_).defined() ? (*hook_)(gradients) : gradients;
+  }
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override {
+    hook_->compiled_args(args);
+  }
+
+ private:
+  std::unique_ptr<autograd::FunctionPreHook> hook_;
+  const size_t output_;
+};
+
+// The class of hooks that Python code registers. torch does not export it, so it is that of the hook of a
+// tensor that is made for this. Null: it can't be told.
+const std::type_info* pythonHookType() {
+  static std::atomic<const std::type_info*> known = nullptr;
+  if (const std::type_info* type = known.load(std::memory_order_acquire)) return type;
+  const pybind11::gil_scoped_acquire gil;
+  const pyapi::PendingErrorScope pending;
+  const c10::InferenceMode ordinary(false);
+  const c10::impl::ExcludeDispatchKeyGuard unseen(
+      c10::DispatchKeySet({c10::DispatchKey::Python, kRecorderKey}));
+  const at::Tensor tensor = at::zeros({}).requires_grad_(true);
+  const pyapi::Ref<> object = pyapi::steal(THPVariable_Wrap(tensor));
+  const pyapi::Ref<> handle =
+      pyapi::steal(object ? PyObject_CallMethod(object.get(), "register_hook", "O",
+                                                reinterpret_cast<PyObject*>(&PyUnicode_Type))
+                          : nullptr);
+  PyErr_Clear();
+  const auto& hooks = autograd::impl::hooks(tensor);
+  if (!handle || hooks.size() != 1) return nullptr;
+  const autograd::FunctionPreHook& hook = *hooks.front();
+  known.store(&typeid(hook), std::memory_order_release);
+  return &typeid(hook);
+}
+
+// The output that a hook is of. Nothing: it is wrapped already, or C++ code has registered it.
+std::optional<size_t> outputOf(const autograd::FunctionPreHook& hook) {
+  const std::type_info* python = pythonHookType();
+  if (python == nullptr || typeid(hook) != *python) return std::nullopt;
+  return static_cast<const autograd::PyFunctionTensorPreHook&>(hook).value_idx;
+}
+
 class SegmentBackward final : public autograd::Node {
  public:
   SegmentBackward(std::shared_ptr<const GradNodeCode> code, uint64_t forwardTime)
@@ -75,6 +131,15 @@ class SegmentBackward final : public autograd::Node {
   }
   void keepOutputs(std::span<const Value> outputs) { kept_.keepOutputs(outputs); }
   void keepOwn(std::span<Value> own) { kept_.keepOwn(own); }
+
+  std::vector<std::unique_ptr<autograd::FunctionPreHook>>& tensor_pre_hooks() noexcept override {
+    auto& hooks = Node::tensor_pre_hooks();
+    const std::lock_guard<std::mutex> lock(hookMutex_);
+    for (auto& hook : hooks) {
+      if (const auto output = outputOf(*hook)) hook = std::make_unique<ArrivedHook>(std::move(hook), *output);
+    }
+    return hooks;
+  }
 
   void release_variables() override {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -123,6 +188,7 @@ class SegmentBackward final : public autograd::Node {
 
  private:
   static constexpr uint64_t kAll = GradNodeForm::kAll;
+  std::mutex hookMutex_;  // of the list of hooks
   uint64_t allOutputs() const {
     const size_t count = code_->form().together.size();
     return count == 64 ? kAll : (uint64_t{1} << count) - 1;

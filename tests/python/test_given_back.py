@@ -179,3 +179,41 @@ def test_sizes_stay_open_behind_a_conversion() -> None:
     for n in range(2, 9):
         assert compiled(torch.ones(n, 3)).shape == (n, 3)
     assert len(compiled.traces()) == 1 and compiled.stats().recompiles == 0
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_numbers_that_decide(dynamic: bool | None, backend: str) -> None:
+    def summed(x: torch.Tensor, m: int) -> torch.Tensor:
+        return (x * 1).sum_to_size(x.shape[0], m) * 2
+
+    def itself(x: torch.Tensor, m: int) -> Any:
+        y = x.sum_to_size(x.shape[0], m)
+        return y is x, y
+
+    def power(x: torch.Tensor, m: int) -> torch.Tensor:
+        return torch.linalg.matrix_power(x.t() @ x, m) + 1
+
+    options: dict[str, Any] = {"options": {"sync": True}} if backend == "native" else {}
+    calls = [
+        (2, 3, 3),
+        (2, 3, 3),
+        (4, 3, 3),
+        (2, 3, 1),
+        (2, 1, 1),
+        (2, 1, 1),
+        (2, 1, 0),
+        (5, 4, 4),
+        (5, 4, 1),
+        (5, 4, 2),
+    ]
+    for f in (summed, itself, power):
+        compiled = kintsugi.compile(f, backend=backend, dynamic=dynamic, **options)
+        for rows, columns, m in calls:
+            x = torch.arange(float(rows * columns)).reshape(rows, columns)
+            assert seen(lambda x: compiled(x, m), x) == seen(lambda x: f(x, m), x), (
+                f.__name__,
+                rows,
+                columns,
+                m,
+            )
