@@ -295,11 +295,8 @@ bool isAsExpected(const NativeCall& call, const NativeCall::Result& result, Nati
   if (value.kind != ValueKind::kTensor) {
     return false;
   }
-  if (!call.restride) {
-    return torchapi::hasLayout(value.tensor, result.layout);
-  }
-  // The stride of a single element says nothing, and is eager mode's.
-  return torchapi::liesLike(value.tensor, result.layout) || torchapi::restride(value.tensor, result.layout);
+  return torchapi::hasLayout(value.tensor, result.layout) ||
+         (call.restride && torchapi::restride(value.tensor, result.layout));
 }
 
 torchapi::AtenCall::Status writeInPlace(const NativeCall& call, NativeFrame& frame) {

@@ -46,30 +46,13 @@ bool isSoleOwner(const void* impl) {
          tensor.storage().use_count() == 1;
 }
 
-namespace {
-
-bool hasSizes(const at::TensorImpl& tensor, const TensorLayout& layout) {
+bool hasLayout(const void* impl, const TensorLayout& layout) {
+  const auto& tensor = *static_cast<const at::TensorImpl*>(impl);
   static const c10::DispatchKeySet kLazyBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
   return tensor.layout() == c10::kStrided && !tensor.key_set().has_any(kLazyBits) &&
          tensor.device().is_cpu() && dtypeOf(tensor) == layout.dtype &&
-         tensor.sizes() == c10::IntArrayRef(layout.sizes);
-}
-
-}  // namespace
-
-bool hasLayout(const void* impl, const TensorLayout& layout) {
-  const auto& tensor = *static_cast<const at::TensorImpl*>(impl);
-  return hasSizes(tensor, layout) && tensor.strides() == c10::IntArrayRef(layout.strides);
-}
-
-bool liesLike(const void* impl, const TensorLayout& layout) {
-  const auto& tensor = *static_cast<const at::TensorImpl*>(impl);
-  if (!hasSizes(tensor, layout)) return false;
-  const c10::IntArrayRef strides = tensor.strides();
-  for (size_t d = 0; d < layout.sizes.size(); ++d) {
-    if (layout.sizes[d] != 1 && strides[d] != layout.strides[d]) return false;
-  }
-  return true;
+         tensor.sizes() == c10::IntArrayRef(layout.sizes) &&
+         tensor.strides() == c10::IntArrayRef(layout.strides);
 }
 
 bool restride(void*& impl, const TensorLayout& layout) {

@@ -28,8 +28,6 @@ void* aliasTensor(void* base, const TensorLayout& layout, int64_t offset);
 bool isSoleOwner(const void* impl);
 // True if the tensor has exactly this layout in memory.
 bool hasLayout(const void* impl, const TensorLayout& layout);
-// ... or one that puts each element at the same place.
-bool liesLike(const void* impl, const TensorLayout& layout);
 // A tensor with the layout's sizes and type but other strides is replaced by a copy. False: sizes or type
 // differ.
 bool restride(void*& impl, const TensorLayout& layout);
