@@ -69,14 +69,18 @@ bool isGiven(RecordContext& rec, ir::SourceId source) {
   return nodes[source].kind == SourceKind::kArg;
 }
 
+void emitMetaGuard(RecordContext& rec, ir::ValueId tensor, const ir::TensorDesc& info, ir::StateId snap) {
+  const ir::MetaId meta = rec.ops().internMeta(rec.trace(), info);
+  rec.steps.emit(Op::kGuardMeta, {Operand::value(tensor), Operand::integer(meta)}, {}, snap);
+}
+
 bool guardMeta(RecordContext& rec, Shadow tensor, const ir::TensorDesc& info) {
   const ir::StateId snap = rec.snapshots.stateBefore();
   if (!rec.trace().states[snap].rebuildable) {
     rec.abort(diag::Code::KTG0103, {"metadata of a tensor that is known only at run time"});
     return false;
   }
-  const ir::MetaId meta = rec.ops().internMeta(rec.trace(), info);
-  rec.steps.emit(Op::kGuardMeta, {Operand::value(tensor.valueId()), Operand::integer(meta)}, {}, snap);
+  emitMetaGuard(rec, tensor.valueId(), info, snap);
   return true;
 }
 
@@ -247,8 +251,7 @@ bool pinGivenBack(RecordContext& rec, ir::StateId snap) {
   for (const auto& tensor : given.tensors) {
     if (rec.ops().level(tensor.value) >= tensor.level) continue;  // pinned for another call of these
     const ir::TensorDesc desc = torchapi::atLevel(tensor.desc, tensor.level);
-    const ir::MetaId meta = rec.ops().internMeta(rec.trace(), desc);
-    rec.steps.emit(Op::kGuardMeta, {Operand::value(tensor.value), Operand::integer(meta)}, {}, snap);
+    emitMetaGuard(rec, tensor.value, desc, snap);
     rec.ops().setLevel(tensor.value, desc.isOpen() ? MetaLevel::kRank : MetaLevel::kFull);
   }
   return true;
@@ -339,19 +342,13 @@ std::optional<Flow> readSizes(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-namespace {
-
-bool isFullSlice(PyObject* object) { return pyapi::isFullSlice(object); }
-
-}  // namespace
-
 bool decidesOnSlices(const CallContext& ctx) {
   if (ctx.positional < 2 || !PyTuple_Check(ctx.args[1])) return false;
   const std::string name = nameOf(ctx);
   if (name != "getitem" && name != "__getitem__") return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(ctx.args[1]); ++i) {
     PyObject* part = PyTuple_GET_ITEM(ctx.args[1], i);
-    if (PySlice_Check(part) && !isFullSlice(part)) return true;
+    if (PySlice_Check(part) && !pyapi::isFullSlice(part)) return true;
   }
   return false;
 }

@@ -25,24 +25,13 @@ namespace {
 
 using Impls = std::vector<const at::TensorImpl*>;
 
-void collect(const c10::IValue& value, Impls& found) {
-  const auto add = [&found](const at::Tensor& tensor) {
-    if (tensor.defined()) found.push_back(tensor.unsafeGetTensorImpl());
-  };
-  if (value.isTensor()) {
-    add(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) add(tensor);
-  } else if (value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) {
-      if (element.isTensor()) add(element.toTensor());
-    }
-  }
-}
-
 Impls tensorsIn(const OpLog& log, size_t from, size_t to) {
   Impls found;
-  for (size_t k = from; k < to; ++k) collect(log.values[k], found);
+  for (size_t k = from; k < to; ++k) {
+    forEachTensor(log.values[k], [&found](const at::Tensor& tensor) {
+      if (tensor.defined()) found.push_back(tensor.unsafeGetTensorImpl());
+    });
+  }
   return found;
 }
 
@@ -66,26 +55,22 @@ bool asksForFormat(const OpLog& log, const OpLog::Entry& entry, const OpSchema& 
 
 }  // namespace
 
-bool mayGiveBack(const OpLog& log, const OpLog::Entry& entry, const OpSchema& schema) {
-  return schema.identityOfSizes || (schema.identityOfType && asksForFormat(log, entry, schema));
+bool mayGiveBack(const OpSchema& schema, std::span<const ir::Operand> operands) {
+  const auto asksForFormat = [](const ir::Operand& operand) {
+    return operand.kind == ir::OperandKind::kMemoryFormat &&
+           operand.i != static_cast<int64_t>(c10::MemoryFormat::Preserve);
+  };
+  return schema.identityOfSizes ||
+         (schema.identityOfType && std::any_of(operands.begin(), operands.end(), asksForFormat));
 }
 
 void noteMaybeArguments(const ir::Trace& trace, TensorTable& table) {
-  std::vector<const OpSchema*> schemas;  // by name; null: always another tensor, or always the argument
-  for (const std::string& name : trace.opNames) {
-    const OpSchema* schema = findOpSchema(name);
-    const bool may = schema != nullptr && (schema->identityOfSizes || schema->identityOfType);
-    schemas.push_back(may ? schema : nullptr);
-  }
+  std::vector<const OpSchema*> schemas;  // by name
+  for (const std::string& name : trace.opNames) schemas.push_back(findOpSchema(name));
   for (const ir::Instruction& ins : trace.code) {
     const OpSchema* schema = ins.op == ir::Op::kAten ? schemas[ins.opName] : nullptr;
-    if (schema == nullptr || ins.resultCount == 0) continue;
-    const auto operands = trace.operandsOf(ins);
-    const bool format = std::any_of(operands.begin(), operands.end(), [](const ir::Operand& operand) {
-      return operand.kind == ir::OperandKind::kMemoryFormat &&
-             operand.i != static_cast<int64_t>(c10::MemoryFormat::Preserve);
-    });
-    if (schema->identityOfSizes || format) table.setMaybeArgument(ins.firstResult);
+    if (schema != nullptr && ins.resultCount > 0 && mayGiveBack(*schema, trace.operandsOf(ins)))
+      table.setMaybeArgument(ins.firstResult);
   }
 }
 

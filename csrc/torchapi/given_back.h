@@ -8,7 +8,7 @@
 // `y.flatten()`, where y's rank is known only at run time, the answer is {y's value, kRank, y's metadata}.
 #pragma once
 
-#include <vector>
+#include <span>
 
 #include "torchapi/op_log.h"
 #include "torchapi/op_recorder.h"
@@ -20,7 +20,7 @@ namespace kintsugi::torchapi {
 bool hasTraceNumber(const c10::IValue& value);
 GivenBack findGivenBack(OpLog& log, const TensorTable& table);
 // True if a call that has made a new tensor gives its argument back where sizes or strides are others.
-bool mayGiveBack(const OpLog& log, const OpLog::Entry& entry, const OpSchema& schema);
+bool mayGiveBack(const OpSchema& schema, std::span<const ir::Operand> operands);
 // The same for instructions of a trace that is continued: notes their results in the table.
 void noteMaybeArguments(const ir::Trace& trace, TensorTable& table);
 

@@ -18,23 +18,6 @@ using ops::Operator;
 
 namespace {
 
-template <typename F>
-void forEachTensor(const c10::IValue& value, F&& visit) {
-  if (value.isTensor()) {
-    visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) {
-      visit(tensor);
-    }
-  } else if (value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) {
-      if (element.isTensor()) {
-        visit(element.toTensor());
-      }
-    }
-  }
-}
-
 bool isMask(const at::Tensor& tensor) {
   return tensor.scalar_type() == c10::kBool || tensor.scalar_type() == c10::kByte;
 }
@@ -651,7 +634,7 @@ void OpDrain::append(const OpLog::Entry& entry, const OpSchema& schema) {
   for (size_t k = entry.firstOutput; k < entry.end; ++k) {
     bindResult(log_.values[k], next, level);
   }
-  if (level != MetaLevel::kFull && mayGiveBack(log_, entry, schema)) {
+  if (level != MetaLevel::kFull && mayGiveBack(schema, operands)) {
     table_.setMaybeArgument(trace_.code[index].firstResult);
   }
   for (ir::ValueId made = trace_.code[index].firstResult; likely && made < next; ++made) {

@@ -52,4 +52,22 @@ struct OpLog {
   static OpLog*& active();
 };
 
+// Visits each tensor of a logged value, undefined ones too.
+template <typename F>
+void forEachTensor(const c10::IValue& value, F&& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) {
+      visit(tensor);
+    }
+  } else if (value.isList()) {
+    for (const c10::IValue& element : value.toListRef()) {
+      if (element.isTensor()) {
+        visit(element.toTensor());
+      }
+    }
+  }
+}
+
 }  // namespace kintsugi::torchapi
