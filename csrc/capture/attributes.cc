@@ -443,11 +443,13 @@ AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object
     return encoded != nullptr ? known(decodeShadow(encoded)) : simple(AttributePlan::kRaises);
   }
   if (Py_TYPE(d) == &PyMemberDescr_Type && !shadow.isVirtual()) {
-    Overlay* written = rec.objects.overlayOf(object);
-    PyObject* encoded = written != nullptr ? PyDict_GetItemWithError(written->attrs.get(), name) : nullptr;
-    if (encoded != nullptr) return known(decodeShadow(encoded));
     pyapi::Ref<> value =
         pyapi::steal(pyapi::bindDescriptor(d, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
+    if (Overlay* overlay = rec.objects.overlayOf(object)) {
+      PyErr_Clear();
+      if (const auto written = rec.objects.readBack(overlay->attrs, name, object, value.get()))
+        return known(*written);
+    }
     ir::SourceId source = rec.guards.sourceOf(shadow, object);
     if (!value) {
       PyErr_Clear();

@@ -219,7 +219,7 @@ std::optional<bool> storeOpen(RecordContext& rec, Shadow shadow, PyObject* objec
                            ? rec.heap.emitEffect(Op::kSetAttr, {{target, object}, {value, real}}, name)
                            : rec.heap.emitEffect(Op::kDelAttr, {{target, object}}, name);
   if (!written || !rec.live()) return false;
-  return real != nullptr ? rec.heap.noteWrite(pyapi::dictOf(type), name, value)
+  return real != nullptr ? rec.heap.noteWrite(pyapi::dictOf(type), name, value, real)
                          : rec.heap.noteDelete(pyapi::dictOf(type), name);
 }
 

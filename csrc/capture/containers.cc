@@ -257,29 +257,58 @@ Shadow Objects::itemOf(Shadow iterable, Shadow part, PyObject* item) {
   return iterable.isVirtual() && isItemsView(iterable) ? tupleOf(item, {Shadow::constant(), part}) : part;
 }
 
-bool Heap::emitDelete(Shadow shadow, PyObject* dict, PyObject* key, bool raisesKeyError) {
-  if (!raisesKeyError && !document_.trace.states[rec_.snapshots.stateBefore()].rebuildable) {
+bool Heap::canLeave() { return document_.trace.states[rec_.snapshots.stateBefore()].rebuildable; }
+
+bool Heap::emitDelete(Shadow target, const Deletion& deletion, Shadow item, PyObject* real) {
+  const auto& [shadow, dict, key, raisesKeyError, takes] = deletion;
+  const bool leaves = canLeave();
+  if (!raisesKeyError && !leaves) {
     rec_.abort(diag::Code::KTG0103, {"a key that another thread may delete"});
     return false;
   }
-  return emitEffect(Op::kDelItem, {{shadow, dict}, {Shadow::constant(), key}});
+  const std::pair<Shadow, PyObject*> container = {target, dict}, at = {Shadow::constant(), key};
+  return takes && leaves ? emitEffect(Op::kTakeItem, {container, at, {item, real}})
+                         : emitEffect(Op::kDelItem, {container, at});
 }
 
-bool Heap::deleteItem(Shadow shadow, PyObject* dict, PyObject* key, bool raisesKeyError) {
+bool Heap::deleteEntry(const Deletion& deletion) {
+  const auto& [shadow, dict, key, raisesKeyError, takes] = deletion;
   PyObject* value = PyDict_GetItemWithError(dict, key);
   PyErr_Clear();
   if (value == nullptr) return lacksKey(shadow, dict, key);
   if (shadow.isVirtual()) {
     Virtual& v = rec_.objects.virtualOf(shadow);
     if (!v.entries || v.kind == VirtualKind::kOpaque) return false;
-    if (isOutside(rec_, v) && !emitDelete(shadow, dict, key, raisesKeyError)) return false;
+    const auto item = rec_.objects.entryOf(v, key);
+    if (!item) {
+      rec_.abort(diag::Code::KTG0303, {"dict"});
+      return false;
+    }
+    if (isOutside(rec_, v) && !emitDelete(shadow, deletion, *item, value)) return false;
     if (PyDict_DelItem(rec_.objects.virtualOf(shadow).entries.get(), key) < 0) PyErr_Clear();
     rec_.objects.noteChange();
     return rec_.live();
   }
-  rec_.objects.dictEntry(shadow, dict, key, value);
-  ir::SourceId source = rec_.guards.sourceOf(shadow, dict);
-  return emitDelete(Shadow::source(source), dict, key, raisesKeyError) && noteDelete(dict, key);
+  const Shadow item = rec_.objects.dictEntry(shadow, dict, key, value);
+  Shadow known = shadow;
+  const Shadow target = Shadow::source(rec_.guards.sourceOf(known, dict));
+  return emitDelete(target, deletion, item, value) && noteDelete(dict, key);
+}
+
+bool Heap::deleteItem(Shadow shadow, PyObject* dict, PyObject* key, bool raisesKeyError) {
+  return deleteEntry({shadow, dict, key, raisesKeyError, false});
+}
+
+bool Heap::takeItem(Shadow shadow, PyObject* dict, PyObject* key, bool raisesKeyError) {
+  return deleteEntry({shadow, dict, key, raisesKeyError, true});
+}
+
+bool Heap::takeElement(Shadow list, PyObject* object, PyObject* index, Shadow item, PyObject* real) {
+  if (!list.isVirtual()) {
+    list = Shadow::source(rec_.guards.sourceOf(list, object));
+    rec_.guards.guardType(list, object);
+  }
+  return emitEffect(Op::kTakeItem, {{list, object}, {Shadow::constant(), index}, {item, real}});
 }
 
 // The consumer of a generator that the trace has made is about to take all of its items.

@@ -78,7 +78,8 @@ Shadow Guards::readSource(SourceKind kind, ir::SourceId parent, PyObject* key, i
   const ir::SourceId id = found.id;
   if (!found.isNew) {
     if (sources_.objectOf(id) != object) {
-      if (isPlain(object)) {  // equal, but a new object: C code has computed the attribute
+      // Equal, but a new object: C code has computed the attribute. Else another thread has written there.
+      if (isPlain(object) && pyapi::plainEquals(sources_.objectOf(id), object)) {
         kept_.add(object);
         return Shadow::source(id);
       }

@@ -38,13 +38,18 @@ std::optional<Shadow> Heap::readGlobal(PyObject* globals, PyObject* builtins, Py
 
 // The dict has no such key now. If the dict is older than the trace, guards that it has none at entry.
 bool Heap::lacksKey(Shadow shadow, PyObject* dict, PyObject* key) {
-  if (shadow.isVirtual()) return rec_.objects.virtualOf(shadow).kind != VirtualKind::kOpaque;
+  if (shadow.isVirtual()) {
+    const Virtual& v = rec_.objects.virtualOf(shadow);
+    if (rec_.objects.entryOf(v, key)) rec_.abort(diag::Code::KTG0303, {"dict"});  // deleted by another thread
+    return rec_.live() && v.kind != VirtualKind::kOpaque;
+  }
   if (Overlay* overlay = rec_.objects.overlayOf(dict)) {
     if (overlay->dirty) {
       rec_.abort(diag::Code::KTG0303, {"dict"});
       return false;
     }
-    if (PyDict_Contains(overlay->deletedKeys(), key) == 1) return true;
+    rec_.objects.readBack(overlay->entries, key, dict, nullptr);  // written, so another thread has deleted it
+    if (!rec_.live() || overlay->isDeleted(key)) return rec_.live();
   }
   ir::SourceId source = rec_.guards.sourceOf(shadow, dict);
   rec_.guards.guardType(Shadow::source(source), dict);
@@ -67,9 +72,7 @@ bool Heap::storeCell(Shadow cell, PyObject* object, Shadow value, PyObject* real
   }
   ir::SourceId source = rec_.guards.sourceOf(cell, object);
   if (!emitEffect(Op::kSetCell, {{Shadow::source(source), object}, {value, real}})) return false;
-  Overlay& overlay = rec_.objects.makeOverlay(object);
-  pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
-  PyDict_SetItem(overlay.entries.get(), Py_None, encoded.get());
+  rec_.objects.makeOverlay(object).entries.note(Py_None, value, real);
   return true;
 }
 
@@ -114,26 +117,24 @@ bool isOutside(RecordContext& rec, const Virtual& v) {
 }
 
 // Records `dict[key] = value` for a plain key. The caller executes the store.
-bool Heap::storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow value, PyObject* real) {
+bool Heap::storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow value, PyObject* real, Op op) {
   if (shadow.isVirtual()) {
     Virtual& v = rec_.objects.virtualOf(shadow);
     if (!v.entries || v.kind == VirtualKind::kOpaque) {
       rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(dict)});
       return false;
     }
-    if (isOutside(rec_, v) &&
-        !emitEffect(Op::kSetItem, {{shadow, dict}, {Shadow::constant(), key}, {value, real}})) {
+    if (isOutside(rec_, v) && !emitEffect(op, {{shadow, dict}, {Shadow::constant(), key}, {value, real}})) {
       return false;
     }
     return rec_.objects.setEntry(rec_.objects.virtualOf(shadow), key, value);
   }
-  if (transforms_.isTransient(rec_, dict, key, real)) return transforms_.store(rec_, dict, key, value);
+  if (transforms_.isTransient(rec_, dict, key, real)) return transforms_.store(rec_, dict, key, value, real);
   ir::SourceId source = rec_.guards.sourceOf(shadow, dict);
   rec_.guards.guardType(Shadow::source(source), dict);
-  if (!emitEffect(Op::kSetItem, {{Shadow::source(source), dict}, {Shadow::constant(), key}, {value, real}}))
+  if (!emitEffect(op, {{Shadow::source(source), dict}, {Shadow::constant(), key}, {value, real}}))
     return false;
-  pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
-  rec_.objects.makeOverlay(dict).written(dict, key, encoded.get());
+  rec_.objects.makeOverlay(dict).written(dict, key, value, real);
   return rec_.live();
 }
 
@@ -164,6 +165,7 @@ bool Guards::pinLength(Shadow shadow, PyObject* container) {
       rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
       return false;
     }
+    if (!rec_.objects.fitsList(*overlay)) return false;
     if (overlay->parts) return rec_.live();  // the length at entry is already pinned
     length -= overlay->grown + static_cast<Py_ssize_t>(overlay->tail.size());
   }

@@ -33,10 +33,18 @@ class Heap final {
                 PyObject* key);  // guards that the key is missing, now and at entry
 
   bool storeCell(Shadow cell, PyObject* object, Shadow value, PyObject* real);
-  bool storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow value, PyObject* real);
+  // `op` is kAddItem for a call that adds what is missing.
+  bool storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow value, PyObject* real,
+                 ir::Op op = ir::Op::kSetItem);
   // Another thread may delete the key before a run gets here: then the run executes the instruction itself.
   // Where frames can't be rebuilt it raises KeyError. `raisesKeyError`: so would the instruction.
   bool deleteItem(Shadow shadow, PyObject* dict, PyObject* key, bool raisesKeyError = true);
+  // For a call that also returns the item: a run in which another is there executes the instruction itself.
+  bool takeItem(Shadow shadow, PyObject* dict, PyObject* key, bool raisesKeyError);
+  // True if a run may leave the trace in front of the current instruction.
+  bool canLeave();
+  // Emits the effect for an element of a list.
+  bool takeElement(Shadow list, PyObject* object, PyObject* index, Shadow item, PyObject* real);
   // `object.name = value`, and `del object.name`. `setter` is a Python function that will be entered; None if
   // the write has to be a step; null for an ordinary write, which the caller executes.
   bool planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
@@ -56,11 +64,19 @@ class Heap final {
   bool emitMethod(const char* method, Shadow shadow, PyObject* object,
                   const std::vector<std::pair<Shadow, PyObject*>>& args);
   // Notes what an effect has written, for later reads of an older dict.
-  bool noteWrite(PyObject* dict, PyObject* key, Shadow value);
+  bool noteWrite(PyObject* dict, PyObject* key, Shadow value, PyObject* real);
   bool noteDelete(PyObject* dict, PyObject* key);
 
  private:
-  bool emitDelete(Shadow shadow, PyObject* dict, PyObject* key, bool raisesKeyError);
+  struct Deletion {
+    Shadow dictShadow;
+    PyObject* dict;
+    PyObject* key;
+    bool raisesKeyError;  // where the key is missing
+    bool takes;           // the item is returned
+  };
+  bool deleteEntry(const Deletion& deletion);
+  bool emitDelete(Shadow target, const Deletion& deletion, Shadow item, PyObject* real);
 
   RecordContext& rec_;
   guard::Document& document_;

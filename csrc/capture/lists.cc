@@ -18,6 +18,7 @@ std::vector<Shadow>* listParts(RecordContext& rec, Shadow list, PyObject* object
     return known ? &v.parts : nullptr;
   }
   Overlay* overlay = rec.objects.overlayOf(object);
+  if (overlay != nullptr && !rec.objects.fitsList(*overlay)) return nullptr;
   if (overlay != nullptr && overlay->parts) return &*overlay->parts;
   if (overlay != nullptr && overlay->dirty) return nullptr;
   auto elements = rec.objects.elementsOf(list, object);

@@ -1,6 +1,8 @@
 // Objects: virtual objects, the shadows of containers' parts, and overlays of old objects that the trace has
 // written to.
 #include "capture/record_context.h"
+#include "pyapi/gil.h"
+#include "pyapi/plain.h"
 #include "pyapi/types.h"
 #include "support/check.h"
 
@@ -53,7 +55,8 @@ std::optional<Shadow> Objects::elementOf(Shadow shadow, PyObject* sequence, Py_s
       Virtual& v = virtualOf(shadow);
       if (v.kind != VirtualKind::kTuple && v.kind != VirtualKind::kList) return std::nullopt;
       if (static_cast<size_t>(index) >= v.parts.size()) return std::nullopt;
-      return v.parts[index];
+      if (v.value != ir::kNone && !fitsElement(v.parts[index], sequence, item)) return std::nullopt;
+      return virtualOf(shadow).parts[index];
     }
     case ShadowKind::kConst:
       if (isPlain(item)) return Shadow::constant();
@@ -65,9 +68,10 @@ std::optional<Shadow> Objects::elementOf(Shadow shadow, PyObject* sequence, Py_s
       [[fallthrough]];
     case ShadowKind::kSource: {
       if (Overlay* overlay = overlayOf(sequence)) {
+        if (!fitsList(*overlay)) return std::nullopt;
         if (overlay->parts) {
-          bool there = static_cast<size_t>(index) < overlay->parts->size();
-          return there ? std::optional((*overlay->parts)[index]) : std::nullopt;
+          const Shadow part = (*overlay->parts)[index];
+          return fitsElement(part, sequence, item) ? std::optional(part) : std::nullopt;
         }
         if (overlay->dirty) {
           rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(sequence)});
@@ -76,7 +80,8 @@ std::optional<Shadow> Objects::elementOf(Shadow shadow, PyObject* sequence, Py_s
         Py_ssize_t base = Py_SIZE(sequence) - static_cast<Py_ssize_t>(overlay->tail.size());
         if (index >= base) {
           if (!rec_.guards.pinLength(shadow, sequence)) return std::nullopt;
-          return overlay->tail[index - base];
+          const Shadow part = overlay->tail[index - base];
+          return fitsElement(part, sequence, item) ? std::optional(part) : std::nullopt;
         }
       }
       ir::SourceId source = rec_.guards.sourceOf(shadow, sequence);
@@ -94,7 +99,14 @@ std::optional<std::vector<Shadow>> Objects::elementsOf(Shadow shadow, PyObject* 
   Py_ssize_t n = Py_SIZE(sequence);
   if (shadow.isSource() || (shadow.isConst() && PyList_Check(sequence))) {
     Overlay* overlay = overlayOf(sequence);
-    if (overlay != nullptr && overlay->parts) return *overlay->parts;
+    if (overlay != nullptr && !fitsList(*overlay)) return std::nullopt;
+    if (overlay != nullptr && overlay->parts) {
+      const std::vector<Shadow> parts = *overlay->parts;
+      for (size_t i = 0; i < parts.size(); ++i) {
+        if (!fitsElement(parts[i], sequence, PySequence_Fast_ITEMS(sequence)[i])) return std::nullopt;
+      }
+      return parts;
+    }
     ir::SourceId source = rec_.guards.sourceOf(shadow, sequence);
     Py_ssize_t added = overlay != nullptr ? static_cast<Py_ssize_t>(overlay->tail.size()) : 0;
     rec_.guards.guardLength(Shadow::source(source), sequence, n - added);
@@ -117,10 +129,8 @@ Shadow Objects::dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObject
     return Shadow::constant();
   }
   if (Overlay* overlay = overlayOf(dict)) {
-    PyObject* encoded = overlay->entries ? PyDict_GetItemWithError(overlay->entries.get(), key) : nullptr;
-    if (encoded != nullptr) return decodeShadow(encoded);
-    PyErr_Clear();
-    if (overlay->dirty) {
+    if (const auto written = readBack(overlay->entries, key, dict, value)) return *written;
+    if (overlay->dirty || overlay->isDeleted(key)) {
       rec_.abort(diag::Code::KTG0303, {"dict"});
       return Shadow::constant();
     }
@@ -128,6 +138,42 @@ Shadow Objects::dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObject
   ir::SourceId source = rec_.guards.sourceOf(shadow, dict);
   rec_.guards.guardType(Shadow::source(source), dict);
   return rec_.guards.readSource(SourceKind::kDictItem, source, key, 0, value);
+}
+
+std::optional<Shadow> Objects::readBack(const WrittenEntries& written, PyObject* key, PyObject* holder,
+                                        PyObject* found) {
+  const auto entry = written.find(key);
+  if (!entry) return std::nullopt;
+  if (entry->object != found) rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(holder)});
+  return entry->shadow;
+}
+
+bool Objects::fitsList(const Overlay& overlay) {
+  const auto size = static_cast<size_t>(Py_SIZE(overlay.object.get()));
+  const bool fits = overlay.parts ? overlay.parts->size() == size : overlay.tail.size() <= size;
+  if (!fits) rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(overlay.object.get())});
+  return fits;
+}
+
+bool Objects::fitsElement(Shadow shadow, PyObject* sequence, PyObject* found) {
+  if (PyTuple_Check(sequence) || pyapi::gilSwitches(PyThreadState_Get()) == gilSwitches_) return true;
+  const auto fits = [&] {
+    switch (shadow.kind()) {
+      case ShadowKind::kSource: {
+        PyObject* known = sources_.objectOf(shadow.sourceId());
+        return known == found || (known != nullptr && pyapi::plainEquals(known, found));
+      }
+      case ShadowKind::kValue:
+        return torchapi::isTensor(found) && ops_.valueOf(found) == shadow.valueId();
+      case ShadowKind::kVirtual:
+        return virtualOf(shadow).object.get() == found;
+      default:
+        return !isPlain(found);  // nobody knows which number or text it was
+    }
+  };
+  const bool same = fits();
+  if (!same) rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(sequence)});
+  return same;
 }
 
 Overlay& Objects::makeOverlay(PyObject* object) {

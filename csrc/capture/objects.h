@@ -19,6 +19,7 @@
 #include "capture/tables/overlays.h"
 #include "capture/tables/trace_facts.h"
 #include "capture/tables/virtual_table.h"
+#include "pyapi/gil.h"
 #include "torchapi/op_recorder.h"
 
 namespace kintsugi::capture {
@@ -35,7 +36,8 @@ class Objects final {
         ops_(ops),
         overlays_(overlays),
         sources_(sources),
-        virtuals_(virtuals) {}
+        virtuals_(virtuals),
+        gilSwitches_(pyapi::gilSwitches(PyThreadState_Get())) {}
 
   // Virtual objects: see tables/virtual_table.h.
   Shadow newVirtual(VirtualKind kind, PyObject* object);
@@ -56,7 +58,7 @@ class Objects final {
   void noteChange(const Virtual& v) { virtuals_.noteChange(v); }
   void noteChange(Shadow shadow) { shadow.isVirtual() ? noteChange(virtualOf(shadow)) : noteChange(); }
   bool setEntry(Virtual& v, PyObject* key, Shadow value) { return virtuals_.setEntry(v, key, value); }
-  std::optional<Shadow> entryOf(Virtual& v, PyObject* key) { return virtuals_.entryOf(v, key); }
+  std::optional<Shadow> entryOf(const Virtual& v, PyObject* key) { return virtuals_.entryOf(v, key); }
   bool setAttrShadow(Virtual& v, PyObject* n, Shadow value) { return virtuals_.setAttribute(v, n, value); }
 
   // Parts of containers. Elements of a list or tuple: guards the length of a source.
@@ -71,6 +73,15 @@ class Objects final {
   // What the trace has written to an old object: see tables/overlays.h.
   Overlay* overlayOf(PyObject* object) { return overlays_.find(object); }
   Overlay& makeOverlay(PyObject* object);
+  // The shadow of what the trace has written to `holder`, where `found` is what is there now; nothing: it was
+  // not written. Ends the recording if another thread has written there since.
+  // False: another thread has changed the length of a list that the trace has changed. Ends the recording.
+  bool fitsList(const Overlay& overlay);
+  // Likewise for an element of a list that others may see, where another thread has run since the recording
+  // began: is `found` what the shadow stands for?
+  bool fitsElement(Shadow shadow, PyObject* sequence, PyObject* found);
+  std::optional<Shadow> readBack(const WrittenEntries& written, PyObject* key, PyObject* holder,
+                                 PyObject* found);
   bool isDirty(PyObject* container);  // changed in a way that is not tracked, or of a length that varies
 
   // Iteration. The shadows of all items that iterating over an object would give; nothing is consumed.
@@ -91,6 +102,7 @@ class Objects final {
   Overlays& overlays_;
   KnownSources& sources_;
   VirtualTable& virtuals_;
+  const uint64_t gilSwitches_;  // when the recording began
 };
 
 }  // namespace kintsugi::capture

@@ -80,8 +80,7 @@ bool Heap::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow 
   if (slot && !shadow.isVirtual()) {
     ir::SourceId source = rec_.guards.sourceOf(shadow, object);
     if (!emitEffect(Op::kSetAttr, {{Shadow::source(source), object}, {value, real}}, name)) return false;
-    pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
-    PyDict_SetItem(rec_.objects.makeOverlay(object).attrs.get(), name, encoded.get());
+    rec_.objects.makeOverlay(object).attrs.note(name, value, real);
     return rec_.live();
   }
   if (d != nullptr && !slot && pyapi::hasDescriptorSet(d)) {
@@ -121,13 +120,12 @@ bool Heap::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow 
     rec_.guards.guard(guard::GuardKind::kNoDict, source);
     Overlay& overlay = rec_.objects.makeOverlay(made.get());
     overlay.dirty = true;
-    pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
-    PyDict_SetItem(overlay.entries.get(), name, encoded.get());
+    overlay.entries.note(name, value, real);
     return rec_.live();
   }
   rec_.guards.readSource(SourceKind::kDict, source, nullptr, 0,
                          *dict);  // adds guards that tell it from other dicts
-  return rec_.live() && noteWrite(*dict, name, value);
+  return rec_.live() && noteWrite(*dict, name, value, real);
 }
 
 namespace {
@@ -207,9 +205,8 @@ bool Heap::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Shadow
 }
 
 // Notes an entry in the overlay of an older dict. The effect has been emitted already.
-bool Heap::noteWrite(PyObject* dict, PyObject* key, Shadow value) {
-  pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
-  rec_.objects.makeOverlay(dict).written(dict, key, encoded.get());
+bool Heap::noteWrite(PyObject* dict, PyObject* key, Shadow value, PyObject* real) {
+  rec_.objects.makeOverlay(dict).written(dict, key, value, real);
   return rec_.live();
 }
 
@@ -286,9 +283,7 @@ bool Heap::deleteGeneric(Shadow shadow, PyObject* object, PyObject* name) {
 
 bool Heap::noteDelete(PyObject* dict, PyObject* key) {
   Overlay& overlay = rec_.objects.makeOverlay(dict);
-  if (overlay.added(key)) PyDict_DelItem(overlay.entries.get(), key);
-  PyErr_Clear();
-  PyDict_SetItem(overlay.deletedKeys(), key, Py_True);
+  overlay.noteDeleted(key);
   --overlay.grown;
   return rec_.live();
 }

@@ -55,7 +55,7 @@ bool Transforms::isTransient(RecordContext& rec, PyObject* dict, PyObject* key, 
   return (wrapper || has(dict, key)) && isInside(rec);
 }
 
-bool Transforms::store(RecordContext& rec, PyObject* dict, PyObject* key, Shadow value) {
+bool Transforms::store(RecordContext& rec, PyObject* dict, PyObject* key, Shadow value, PyObject* real) {
   PyObject* before = PyDict_GetItemWithError(dict, key);
   if (before == nullptr || !PyUnicode_CheckExact(key)) {
     rec.abort(diag::Code::KTG0109, {"a name that a transform adds"});
@@ -67,8 +67,7 @@ bool Transforms::store(RecordContext& rec, PyObject* dict, PyObject* key, Shadow
     if (!rec.live() || (isPlain(before) && !rec.guards.pin(pinned, before))) return false;
     places_.push_back({pyapi::newRef(dict), pyapi::newRef(key), pyapi::newRef(before)});
   }
-  const pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
-  rec.objects.makeOverlay(dict).written(dict, key, encoded.get());
+  rec.objects.makeOverlay(dict).written(dict, key, value, real);
   return rec.live();
 }
 

@@ -6,7 +6,8 @@
 // before; otherwise the recording ends. In between nothing can leave the trace, so nobody sees the
 // difference.
 // One of the tables of a recording. Thread: the recording one, GIL held.
-// Example: `if (transforms.isTransient(rec, dict, key, value)) transforms.store(rec, dict, key, shadow)`.
+// Example: `if (transforms.isTransient(rec, dict, key, value)) transforms.store(rec, dict, key, shadow,
+// value)`.
 #pragma once
 
 #include <vector>
@@ -35,7 +36,7 @@ class Transforms {
   // one.
   bool isTransient(RecordContext& rec, PyObject* dict, PyObject* key, PyObject* object) const;
   // Leaves the write out. A guard pins the value that was there. False: the recording has ended.
-  bool store(RecordContext& rec, PyObject* dict, PyObject* key, Shadow value);
+  bool store(RecordContext& rec, PyObject* dict, PyObject* key, Shadow value, PyObject* real);
   // A frame was left. If it was the outermost one that has entered a transform, everything must be as it was.
   void left(RecordContext& rec, const ShadowFrame& frame);
 

@@ -1,9 +1,10 @@
-// Access to items without Python code that overrides it: writing items, which super().__setitem__() of a
-// dict's subclass does in the end, and the state of C's sequence iterators.
+// Access to items without Python code that overrides it: reading and writing items, which
+// super().__setitem__() of a dict's subclass does in the end, and the state of C's sequence iterators.
 //
 // Threads: the GIL is needed.
 #pragma once
 
+#include "pyapi/plain.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::pyapi {
@@ -22,6 +23,20 @@ inline int storeItemInC(PyObject* object, PyObject* key, PyObject* value) {
     return type->tp_as_mapping->mp_ass_subscript(object, key, value);
   }
   return value != nullptr ? PyObject_SetItem(object, key, value) : PyObject_DelItem(object, key);
+}
+
+// True if `container[key]` is `item`, or a plain object that is equal to it. For lists and dicts.
+inline bool holdsItem(PyObject* container, PyObject* key, PyObject* item) {
+  PyObject* found = nullptr;
+  if (PyList_Check(container)) {
+    Py_ssize_t at = PyLong_Check(key) ? PyLong_AsSsize_t(key) : PyList_GET_SIZE(container);
+    if (at < 0) at += PyList_GET_SIZE(container);
+    if (at >= 0 && at < PyList_GET_SIZE(container)) found = PyList_GET_ITEM(container, at);
+  } else if (PyDict_Check(container)) {
+    found = PyDict_GetItemWithError(container, key);
+  }
+  PyErr_Clear();
+  return found != nullptr && plainEquals(found, item);
 }
 
 // The state of an iterator of a list or tuple, forwards or backwards. When it ends, it drops its sequence for

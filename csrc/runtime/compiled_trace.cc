@@ -111,6 +111,23 @@ bool CompiledTrace::entryGuardsHold(const pyapi::Arguments& args, const Distingu
   return true;
 }
 
+const WrittenPlaces& CompiledTrace::writtenPlaces() {
+  if (!writtenPlaces_) writtenPlaces_ = std::make_unique<WrittenPlaces>(recording_);
+  return *writtenPlaces_;
+}
+
+GuardProgram& CompiledTrace::rereads(bool afterEffects) {
+  std::unique_ptr<GuardProgram>& program = rereads_[afterEffects ? 1 : 0];
+  if (!program) {
+    const WrittenPlaces* written = afterEffects ? &writtenPlaces() : nullptr;
+    program = std::make_unique<GuardProgram>(recording_, [&](const guard::Guard& g) {
+      // The state of torch is the thread's own, or the trace changes it itself.
+      return g.kind != guard::GuardKind::kGlobalState && (written == nullptr || !written->concerns(g));
+    });
+  }
+  return *program;
+}
+
 uint32_t CompiledTrace::entryText() {
   if (entryText_ == 0) entryText_ = entryOf(*this);
   return entryText_;
@@ -121,6 +138,9 @@ int CompiledTrace::traverse(visitproc visit, void* arg) const {
   Py_VISIT(recording_.kwNames.get());
   int stop = guards_.traverse(visit, arg);
   if (stop == 0 && lean_) stop = lean_->traverse(visit, arg);
+  for (const std::unique_ptr<GuardProgram>& program : rereads_) {
+    if (stop == 0 && program) stop = program->traverse(visit, arg);
+  }
   sides_.each([&](uint32_t, const SideLink& link) {
     if (stop == 0) stop = link.trace->traverse(visit, arg);
   });

@@ -16,6 +16,7 @@
 #include "runtime/guard_program.h"
 #include "runtime/replay.h"
 #include "runtime/side_traces.h"
+#include "runtime/written_places.h"
 
 namespace kintsugi::runtime {
 
@@ -42,6 +43,10 @@ class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
   bool unguardedDiffer(guard::BlockId block, PyObject* const* slots) const {
     return !unguarded_.empty() && differ(unguarded_, block, slots);
   }
+  // What a run asks in the middle, when another thread has run: are the places that the trace has read still
+  // as they were? `afterEffects`: those that the trace writes are left out.
+  GuardProgram& rereads(bool afterEffects);
+  const WrittenPlaces& writtenPlaces();
   ReplayProgram& replay() { return replay_; }
   SideTraces& sides() { return sides_; }
   const SideTraces& sides() const { return sides_; }
@@ -74,6 +79,8 @@ class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
   std::unique_ptr<GuardProgram> lean_;
   uint64_t leanVersion_ = 0;
   std::vector<guard::Guard> leanUnguarded_;
+  std::unique_ptr<GuardProgram> rereads_[2];  // made when they are needed
+  std::unique_ptr<WrittenPlaces> writtenPlaces_;
   const uint32_t number_;
   uint32_t entryText_ = 0;
 };

@@ -127,9 +127,15 @@ bool Run::isRepeatable() const {
 bool Run::canRaiseAgain() const {
   if (raised_ == nullptr || raised_ != &code_->steps[reached_] || !isRebuildable(*trace_, raised_->snap))
     return false;
-  // All that the trace does for this instruction of the program is done twice.
-  const ir::FrameState& frame = trace_->states[raised_->snap];
-  for (size_t k = raised_->index + 1; k-- > 0;) {
+  return repeatsNothing(*raised_, raised_->index + 1);
+}
+
+// May the trace be left in front of the step, up to instruction `end` having been run? All that it has done
+// for this instruction of the program is done twice then.
+bool Run::repeatsNothing(const Step& step, size_t end) const {
+  if (!isRebuildable(*trace_, step.snap)) return false;
+  const ir::FrameState& frame = trace_->states[step.snap];
+  for (size_t k = end; k-- > 0;) {
     const ir::Instruction& ins = trace_->code[k];
     if (ins.snap != ir::kNone) {
       const ir::FrameState& other = trace_->states[ins.snap];
@@ -152,7 +158,7 @@ Outcome Run::run() {
       gil_.hold();
     }
     Outcome outcome = Outcome::kExit;
-    if (traced_ && step.snap != ir::kNone && isRebuildable(*trace_, step.snap)) [[unlikely]] {
+    if (leavesAt(step)) [[unlikely]] {
       exitSoon_ = true;
     }
     if (step.earlyDropCount > 0 && !exitSoon_ && step.op != Op::kRet) [[unlikely]] {
@@ -298,13 +304,14 @@ Outcome Run::executeCall(const Step& step, const ir::Instruction& ins) {
   }
   const size_t positional = operands.size() - 1 - ins.kwCount;
   VisibleFrames frames(view(), ins.snap, step.op == Op::kCall ? Locals::kShown : Locals::kHidden);
+  acted_ = true;
   Ref<> made = pyapi::steal(
       PyObject_Vectorcall(args[0], args + 1, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, step.names.get()));
   if (!made) {
     return Outcome::kRaise;
   }
   if (pyapi::isTracing(PyThreadState_Get())) [[unlikely]] {
-    traced_ = true;  // the step has set a trace or profile function, which is to see what follows
+    leaveSoon_ = true;  // the step has set a trace or profile function, which is to see what follows
   }
   if (ins.resultCount > 0) {
     storeResult(ins.firstResult, std::move(made));
@@ -324,6 +331,7 @@ Outcome Run::executeBuild(const ir::Instruction& ins) {
 
 Outcome Run::executeDropReference(const Step& step, const ir::Instruction& ins) {
   VisibleFrames frames(view(), ins.snap, Locals::kShown);
+  storage_.writes.clear();  // their targets may die
   storage_.dropReference(trace_->operandsOf(ins)[1].id, code_->droppedSources.at(step.index), slots_);
   storeResult(ins.firstResult, pyapi::newRef(Py_None));
   return Outcome::kNext;
@@ -368,11 +376,25 @@ Outcome Run::executeEffect(const Step& step, const ir::Instruction& ins) {
         return Outcome::kExit;
       }
       break;
+    case Op::kTakeItem:
+      if (!pyapi::holdsItem(target.get(), first.get(), second.get()) && isRebuildable(*trace_, step.snap)) {
+        return Outcome::kExit;
+      }
+      status = pyapi::storeItemInC(target.get(), first.get(), nullptr);
+      break;
+    case Op::kAddItem:
+      status = PyDict_Contains(target.get(), first.get());
+      if (status == 1 && isRebuildable(*trace_, step.snap)) return Outcome::kExit;
+      if (status == 0) status = pyapi::storeItemInC(target.get(), first.get(), second.get());
+      break;
     default:
       status = PyCell_Set(target.get(), first.get());
       break;
   }
-  return status < 0 ? Outcome::kRaise : Outcome::kNext;
+  if (status < 0) return Outcome::kRaise;
+  noteWrite(ins, target.get(), step.names ? step.names.get() : first.get(),
+            step.names || ins.op == Op::kSetItem || ins.op == Op::kAddItem ? second.get() : nullptr);
+  return Outcome::kNext;
 }
 
 // Does a guard on values hold? (`code` may be another trace's that shares the values.)
@@ -406,6 +428,7 @@ Outcome Run::executeGuard(const Step& step, const ir::Instruction& ins, size_t p
   if (ins.op == Op::kGuardBlock) {
     const auto block = static_cast<guard::BlockId>(trace_->operandsOf(ins)[0].i);
     holds = owner_->guards().check(block, args_, storage_.objects.data(), slots_) && enterBlock(block);
+    if (holds) enteredBlock(block);
     bypassRunners_ = bypassRunners_ || (holds && owner_->unguardedDiffer(block, slots_));
   } else {
     holds = guardHolds(*code_, step, position);
@@ -468,6 +491,8 @@ Outcome Run::execute(const Step& step, const ir::Instruction& ins, size_t positi
     case Op::kDelAttr:
     case Op::kSetItem:
     case Op::kDelItem:
+    case Op::kTakeItem:
+    case Op::kAddItem:
     case Op::kSetCell:
       if (isObserved()) [[unlikely]] {
         return executeObserved(step, ins, false);

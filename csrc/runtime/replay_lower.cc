@@ -46,6 +46,7 @@ class Lowering {
   void hold(std::span<const Operand> operands);
   void holdSource(guard::SourceId source);
   BlockPrologue& prologueOf(guard::SourceId source);
+  void holdInputs();
   void findLiveIn();
   void lowerInput(const ir::Instruction& ins);
   void lowerStep(uint32_t index);
@@ -99,6 +100,7 @@ ReplayCode Lowering::run() {
   KINTSUGI_CHECK(!code_.steps.empty() && code_.steps.back().op == Op::kRet,
                  "a trace that does not end in ret");
   findDroppedSources(roots);
+  holdInputs();
   addDrops();
   findLiveIn();
   addSegments();
@@ -263,6 +265,19 @@ void Lowering::findDroppedSources(const ir::SourceRoots& roots) {
   }
 }
 
+// Where a run looks again at what it has read (run_others.cc), its inputs are compared by their addresses. So
+// they must not die meanwhile.
+void Lowering::holdInputs() {
+  if (!code_.droppedSources.empty()) return;
+  const auto runs = [](const Step& step) { return step.op == Op::kAten || step.op == Op::kSegment; };
+  const auto acts = [](const Step& step) { return step.acts; };
+  const auto first = std::ranges::find_if(code_.steps, runs);
+  if (std::find_if(first, code_.steps.end(), acts) == code_.steps.end()) return;
+  for (size_t block = 0; block < code_.prologues.size(); ++block) {
+    for (const InputLoad& load : std::vector(code_.prologues[block].inputs)) holdSource(load.source);
+  }
+}
+
 void Lowering::lowerInput(const ir::Instruction& ins) {
   const guard::SourceId source = trace_.operandsOf(ins)[0].id;
   prologueOf(source).inputs.push_back(
@@ -323,6 +338,7 @@ void Lowering::lowerStep(uint32_t index) {
   Step step;
   step.op = ins.op;
   step.gil = gilNeedOf(ins.op);
+  step.acts = ins.snap != ir::kNone && (ir::opInfo(ins.op).flags & ir::kEffect) != 0;
   step.index = index;
   step.snap = ins.snap;
   step.names = namesOf(ins);

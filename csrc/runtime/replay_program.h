@@ -32,6 +32,7 @@ struct Step {
   ir::Op op = ir::Op::kRet;
   GilNeed gil = GilNeed::kAny;
   bool forced = false;          // testing: this guard fails
+  bool acts = false;            // changes something outside the trace, or asks code that may
   bool dropsReference = false;  // a call of pyapi::dropReferenceFunction()
   uint32_t index = 0;           // into Trace::code
   uint32_t firstDrop = 0;       // into ReplayCode::drops: values that die here
@@ -85,12 +86,22 @@ ReplayCode lowerTrace(const recording::Recording& recording);
 bool loadsInput(const ReplayCode& code, guard::BlockId block, guard::SourceId source);
 bool takesInputs(const ReplayCode& code, PyObject* const* slots);
 
+// What a run has written since its last guard block to something older that it holds. All borrowed; the value
+// may be dead, and is only compared.
+struct OwnWrite {
+  PyObject* target;  // a dict, a cell, or an object with a dict
+  PyObject* key;     // a dict's key; an attribute's name; null: a cell
+  PyObject* value;   // null: deleted
+  bool isAttribute;
+};
+
 struct RunStorage {
   std::vector<torchapi::Value> values;  // by ValueId
   std::vector<PyObject*> objects;       // by ValueId: owned, for roots of sources
   std::vector<PyObject*> held;          // owned
   std::vector<PyObject*> slots;         // by SourceId, borrowed: once the run has crossed into a side trace
   NumberObjects numbers;                // owned
+  std::vector<OwnWrite> writes;
   torchapi::CallState calls;
 
   explicit RunStorage(size_t valueCount) : values(valueCount), objects(valueCount, nullptr) {}

@@ -1,5 +1,5 @@
 // Inside runtime only: one run of a trace, step by step. replay.cc has the steps, run_segments.cc what graphs
-// of segments are.
+// of segments are, run_others.cc what other threads do meanwhile.
 //
 // Ownership: borrows the program, the storage and the call's arguments. Threads: one run, one thread; the GIL
 // is held where a step needs it. Invalidation: none, as it lives for one call.
@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "pyapi/arguments.h"
+#include "pyapi/frame.h"
+#include "pyapi/gil.h"
 #include "runtime/compiled_trace.h"
 #include "runtime/guard_explain.h"
 #include "runtime/materialize.h"
@@ -73,6 +75,9 @@ class Run {
         storage_(storage),
         values_(storage.values.data()),
         gil_(storage.calls),
+        tstate_(PyThreadState_Get()),
+        switches_(pyapi::gilSwitches(tstate_)),
+        blockOwner_(&owner),
         bypassRunners_(bypassRunners) {}
 
   // kReturn: `result` is set, or an exception without frames to show it is pending. Else `exitState` says
@@ -123,6 +128,23 @@ class Run {
   bool enterBlock(guard::BlockId block);
   void storeResult(ir::ValueId value, pyapi::Ref<> object);
   void drop(const Step& step, uint32_t from, uint32_t to);
+  void enteredBlock(guard::BlockId block);
+  void noteWrite(const ir::Instruction& ins, PyObject* target, PyObject* key, PyObject* value);
+  bool othersHaveRun() const { return pyapi::gilSwitches(tstate_) != switches_; }
+  bool readsHold();
+  bool writesHold() const;
+  bool repeatsNothing(const Step& step, size_t end) const;
+  // To be asked in front of each step: is the trace to be left there?
+  bool leavesAt(const Step& step) {
+    if (step.acts && othersHaveRun()) [[unlikely]] {
+      switches_ = pyapi::gilSwitches(tstate_);
+      leaveSoon_ = leaveSoon_ || !readsHold();
+    }
+    if (pyapi::evalBreakerSet(tstate_)) [[unlikely]] {
+      leaveSoon_ = leaveSoon_ || pyapi::mustServe(tstate_);
+    }
+    return leaveSoon_ && step.snap != ir::kNone && repeatsNothing(step, step.index);
+  }
 
   bool enterSideTrace(const Step& step);
   void switchTo(std::shared_ptr<CompiledTrace> side);
@@ -139,13 +161,22 @@ class Run {
   RunStorage& storage_;
   torchapi::Value* values_;
   GilSwitch gil_;
+  PyThreadState* const tstate_;
+  uint64_t switches_;  // of the GIL, when what the trace has read was looked at last
+  // Whose guards the current block has. Held, since a run may go on in a side trace.
+  CompiledTrace* blockOwner_;
+  std::shared_ptr<CompiledTrace> heldOwner_;
+  guard::BlockId block_ = 0;
   SegmentRunner* measured_ = nullptr;  // of the segment that is being replayed, if it wants to know the time
   uint64_t measuredSince_ = 0;
   const Step* raised_ = nullptr;  // the operator that has raised without a warning before
   size_t reached_ = 0;            // where run() has ended: a position in code_->steps
   bool exitSoon_ = false;         // a value is not of the recorded kind: leave at the next snapshot
-  bool traced_ = false;           // leave at the next snapshot whose frames can be rebuilt
-  bool bypassRunners_ = false;    // runners must not run: see CompiledTrace::entryGuardsHold()
+  // Leave where the frames can be rebuilt and nothing is done twice: a trace function is there, a signal
+  // waits, or another thread has changed what the trace has read.
+  bool leaveSoon_ = false;
+  bool acted_ = false;          // a step of the current block has changed something
+  bool bypassRunners_ = false;  // runners must not run: see CompiledTrace::entryGuardsHold()
 };
 
 }  // namespace kintsugi::runtime

@@ -251,6 +251,9 @@ Outcome Run::executeOffGraph(const Step& step, size_t at) {
   if (step.gil != GilNeed::kAny) {
     step.gil == GilNeed::kHeld ? gil_.hold() : gil_.release();
   }
+  if (leavesAt(step)) [[unlikely]] {
+    exitSoon_ = true;
+  }
   if (exitSoon_ && step.snap != ir::kNone) {
     return Outcome::kExit;
   }

@@ -37,6 +37,7 @@ void RunStorage::release() {
     Py_DECREF(object);
   }
   held.clear();
+  writes.clear();
   if (!numbers.empty()) {
     for (const auto& [value, object] : numbers) {
       Py_DECREF(object);

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import sys
-import threading
 import traceback
 import types
 import weakref
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from harness import Case, Suite, check, check_captured, in_threads
+from other_threads import acting, let_others_act
 
 import kintsugi
 
@@ -296,22 +296,6 @@ def test_captured(case: Case) -> None:
 
 # --- another thread is faster ---
 
-ACT: Callable[[], None] | None = None
-
-
-@torch.library.custom_op("kintsugi_test::let_others_act", mutates_args=())
-def let_others_act(x: torch.Tensor) -> torch.Tensor:
-    if ACT is not None:
-        other = threading.Thread(target=ACT)
-        other.start()
-        other.join()
-    return x.clone()
-
-
-@let_others_act.register_fake
-def _(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(x)
-
 
 class Box:
     k: int
@@ -431,19 +415,16 @@ def del_attribute(x):
 
 
 def outcome(function: Callable[..., Any], act: Callable[[], None] | None) -> Any:
-    global ACT
     reset()
-    ACT = act
     try:
-        result = function(torch.ones(2))
+        with acting(act):
+            result = function(torch.ones(2))
         told: Any = [value.tolist() if isinstance(value, torch.Tensor) else value for value in result]
     except Exception as error:
         lines = [
             (f.name, f.lineno) for f in traceback.extract_tb(error.__traceback__) if f.filename == __file__
         ]
         told = type(error), error.args, getattr(error, "name", None), lines[1:]
-    finally:
-        ACT = None
     return told, state()
 
 

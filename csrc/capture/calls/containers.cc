@@ -182,7 +182,7 @@ Flow popitemModel(CallContext& ctx, Shadow& result) {
   pyapi::Ref<> key = pyapi::newRef(PyList_GET_ITEM(keys.get(), PyList_GET_SIZE(keys.get()) - 1));
   Shadow value =
       rec.objects.dictEntry(ctx.shadows[0], dict, key.get(), PyDict_GetItemWithError(dict, key.get()));
-  if (rec.live() && !rec.heap.deleteItem(ctx.shadows[0], dict, key.get(), false)) {
+  if (rec.live() && !rec.heap.takeItem(ctx.shadows[0], dict, key.get(), false)) {
     rec.abort(diag::Code::KTG0303, {"dict.popitem"});
   }
   Flow flow = run(ctx);
@@ -246,7 +246,7 @@ Flow dictPopModel(CallContext& ctx, Shadow& result) {
            : ctx.total() > 2 ? ctx.shadows[2]
                              : Shadow::constant();
   const bool raises = ctx.total() == 2;
-  if (ctx.rec.live() && !ctx.rec.heap.deleteItem(ctx.shadows[0], dict, ctx.args[1], raises)) {
+  if (ctx.rec.live() && !ctx.rec.heap.takeItem(ctx.shadows[0], dict, ctx.args[1], raises)) {
     ctx.rec.abort(diag::Code::KTG0303, {"dict.pop"});
   }
   return run(ctx);
@@ -265,7 +265,8 @@ Flow setdefaultModel(CallContext& ctx, Shadow& result) {
     result = ctx.rec.objects.dictEntry(ctx.shadows[0], dict, ctx.args[1], value);
   } else {
     ctx.rec.heap.lacksKey(ctx.shadows[0], dict, ctx.args[1]);
-    ctx.rec.heap.storeItem(ctx.shadows[0], dict, ctx.args[1], ctx.shadows[2], ctx.args[2]);
+    const ir::Op op = ctx.rec.heap.canLeave() ? ir::Op::kAddItem : ir::Op::kSetItem;
+    ctx.rec.heap.storeItem(ctx.shadows[0], dict, ctx.args[1], ctx.shadows[2], ctx.args[2], op);
     result = ctx.shadows[2];
   }
   return run(ctx);

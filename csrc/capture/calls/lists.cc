@@ -78,6 +78,17 @@ bool indexOf(CallContext& ctx, size_t argument, Py_ssize_t& index) {
   return ok;
 }
 
+// `list.pop()` of a list that others may see is an effect. It returns what is there when it is called.
+bool takesElement(CallContext& ctx, Shadow item, Py_ssize_t at) {
+  RecordContext& rec = ctx.rec;
+  if (ctx.kwnames != nullptr) return false;
+  if (!isSharedList(rec, ctx.shadows[0])) return true;
+  if (!rec.heap.canLeave()) return elementsToChange(ctx, "pop") != nullptr;
+  const pyapi::Ref<> last = pyapi::steal(PyLong_FromLong(-1));
+  PyObject* index = ctx.total() == 2 ? ctx.args[1] : last.get();
+  return rec.heap.takeElement(ctx.shadows[0], ctx.args[0], index, item, PyList_GET_ITEM(ctx.args[0], at));
+}
+
 Flow popModel(CallContext& ctx, Shadow& result) {
   Py_ssize_t at = -1;
   if (auto flow = changeOpenList(ctx, result)) return *flow;
@@ -88,8 +99,11 @@ Flow popModel(CallContext& ctx, Shadow& result) {
   auto n = static_cast<Py_ssize_t>(parts->size());
   if (at < 0) at += n;
   if (at < 0 || at >= n) return nothing(ctx, result);  // the run raises IndexError
-  if (elementsToChange(ctx, "pop") == nullptr) return unknown(ctx, result);
   result = (*parts)[at];
+  const bool taken = (!isSharedList(ctx.rec, ctx.shadows[0]) ||
+                      ctx.rec.objects.fitsElement(result, ctx.args[0], PyList_GET_ITEM(ctx.args[0], at))) &&
+                     takesElement(ctx, result, at);
+  if (!taken) return unknown(ctx, result);
   parts->erase(parts->begin() + at);
   ctx.rec.objects.noteChange(ctx.shadows[0]);
   return run(ctx);

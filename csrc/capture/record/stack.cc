@@ -175,7 +175,7 @@ Flow storeGlobal(RecordContext& rec, ShadowFrame& f, Activation& act, const Inst
   PyObject* name = pyapi::nameAt(f.code, in.arg);
   PyObject* globals = pyapi::globalsOf(act.frame);
   if (Transforms::countsTransforms(rec)) {
-    rec.transforms.store(rec, globals, name, f.top());
+    rec.transforms.store(rec, globals, name, f.top(), act.peek(1));
     Flow flow = rec.execute(act, in);
     f.drop(1);
     return flow;
@@ -311,8 +311,8 @@ std::optional<Shadow> cellContent(RecordContext& rec, Shadow cell, PyObject* obj
   }
   PyObject* content = PyCell_GET(object);
   if (Overlay* overlay = rec.objects.overlayOf(object)) {
-    PyObject* encoded = PyDict_GetItemWithError(overlay->entries.get(), Py_None);
-    if (encoded != nullptr) return decodeShadow(encoded);
+    if (const auto written = rec.objects.readBack(overlay->entries, Py_None, object, content))
+      return *written;
   }
   ir::SourceId source = rec.guards.sourceOf(cell, object);
   if (content == nullptr) {

@@ -2,31 +2,51 @@
 
 #include <utility>
 
+#include "capture/tables/virtual_table.h"
+#include "pyapi/plain.h"
+
 namespace kintsugi::capture {
 
-PyObject* Overlay::deletedKeys() {
-  if (!deleted) deleted = pyapi::steal(PyDict_New());
-  return deleted.get();
+void WrittenEntries::note(PyObject* key, Shadow shadow, PyObject* object) {
+  if (!entries_) entries_ = pyapi::steal(PyDict_New());
+  const pyapi::Ref<> encoded = pyapi::steal(encodeShadow(shadow));
+  const pyapi::Ref<> address = pyapi::steal(PyLong_FromVoidPtr(object));
+  PyObject* held = object != nullptr && pyapi::isPlain(object) ? object : Py_None;
+  const pyapi::Ref<> entry = pyapi::steal(PyTuple_Pack(3, encoded.get(), address.get(), held));
+  PyDict_SetItem(entries_.get(), key, entry.get());
 }
 
-bool Overlay::added(PyObject* key) { return PyDict_Contains(entries.get(), key) == 1; }
+void WrittenEntries::forget(PyObject* key) {
+  if (entries_ && PyDict_Contains(entries_.get(), key) == 1) PyDict_DelItem(entries_.get(), key);
+}
 
-void Overlay::written(PyObject* dict, PyObject* key, PyObject* encoded) {
-  if (!added(key) && PyDict_Contains(dict, key) == 0) {
+std::optional<WrittenEntries::Entry> WrittenEntries::find(PyObject* key) const {
+  PyObject* entry = entries_ ? PyDict_GetItemWithError(entries_.get(), key) : nullptr;
+  if (entry == nullptr) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  return Entry{decodeShadow(PyTuple_GET_ITEM(entry, 0)), PyLong_AsVoidPtr(PyTuple_GET_ITEM(entry, 1))};
+}
+
+void Overlay::noteDeleted(PyObject* key) {
+  entries.forget(key);
+  if (!deleted) deleted = pyapi::steal(PyDict_New());
+  PyDict_SetItem(deleted.get(), key, Py_True);
+}
+
+void Overlay::written(PyObject* dict, PyObject* key, Shadow shadow, PyObject* value) {
+  if (!entries.contains(key) && PyDict_Contains(dict, key) == 0) {
     if (!fresh) fresh = pyapi::steal(PyDict_New());
     PyDict_SetItem(fresh.get(), key, Py_True);
   }
-  PyDict_SetItem(entries.get(), key, encoded);
+  entries.note(key, shadow, value);
 }
 
 Overlays::Made Overlays::make(PyObject* object) {
   const auto [entry, isNew] = overlays_.try_emplace(object);
   Overlay& overlay = entry->second;
-  if (isNew) {
-    overlay.object = pyapi::newRef(object);
-    overlay.attrs = pyapi::steal(PyDict_New());
-    overlay.entries = pyapi::steal(PyDict_New());
-  }
+  if (isNew) overlay.object = pyapi::newRef(object);
   return {overlay, isNew};
 }
 

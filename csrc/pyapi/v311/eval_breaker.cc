@@ -1,5 +1,6 @@
 // Serves signals and other requests between instructions, and checks the recursion limit, in CPython 3.11.
 #include "pyapi/frame.h"
+#include "pyapi/gil.h"
 #include "pyapi/ref.h"
 
 namespace kintsugi::pyapi {
@@ -42,6 +43,16 @@ bool handleEvalBreaker(PyThreadState* tstate) {
     return false;
   }
   return true;
+}
+
+uint64_t gilSwitches(const PyThreadState*) { return _PyRuntime.ceval.gil.switch_number; }
+
+bool mustServe(const PyThreadState* tstate) {
+  PyInterpreterState* interp = tstate->interp;
+  const bool signals = _Py_atomic_load_relaxed(&_PyRuntime.ceval.signals_pending) != 0;
+  const bool calls = _Py_atomic_load_relaxed(&interp->ceval.pending.calls_to_do) != 0;
+  return (signals && _Py_ThreadCanHandleSignals(interp) != 0) ||
+         (calls && _Py_ThreadCanHandlePendingCalls() != 0) || tstate->async_exc != nullptr;
 }
 
 bool recursionLimitHit(PyThreadState* tstate, const char* where) {

@@ -4,6 +4,7 @@
 // CPython does not export. They run, among other places, when a function begins. So an empty function is
 // called.
 #include "pyapi/frame.h"
+#include "pyapi/gil.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/ref.h"
@@ -27,6 +28,17 @@ bool handleEvalBreaker(PyThreadState* tstate) {
   tstate->py_recursion_remaining -= kLevels;
   tstate->c_recursion_remaining -= kLevels;
   return static_cast<bool>(done);
+}
+
+uint64_t gilSwitches(const PyThreadState* tstate) { return tstate->interp->ceval.gil->switch_number; }
+
+bool mustServe(const PyThreadState* tstate) {
+  PyInterpreterState* interp = tstate->interp;
+  const auto isSet = [](const auto& flag) { return _Py_atomic_load_relaxed(&flag) != 0; };
+  const bool isMain = _Py_ThreadCanHandleSignals(interp) != 0;
+  const bool calls = isSet(interp->ceval.pending.calls_to_do) ||
+                     (isMain && isSet(_PyRuntime.ceval.pending_mainthread.calls_to_do));
+  return (isMain && isSet(_PyRuntime.ceval.signals_pending)) || calls || tstate->async_exc != nullptr;
 }
 
 }  // namespace kintsugi::pyapi

@@ -64,13 +64,30 @@ TEST(Overlays, RememberWhichKeysAreNew) {
   const auto [overlay, isNew] = overlays.make(dict.get());
   EXPECT_TRUE(isNew);
   EXPECT_FALSE(overlays.make(dict.get()).isNew);
-  const pyapi::Ref<> encoded = pyapi::steal(encodeShadow(Shadow::value(1)));
-  overlay.written(dict.get(), old.get(), encoded.get());
+  overlay.written(dict.get(), old.get(), Shadow::value(1), Py_True);
   EXPECT_FALSE(overlay.lengthUnknown());
-  EXPECT_TRUE(overlay.added(old.get()));
-  overlay.written(dict.get(), fresh.get(), encoded.get());
+  EXPECT_TRUE(overlay.entries.contains(old.get()));
+  overlay.written(dict.get(), fresh.get(), Shadow::value(1), Py_True);
   EXPECT_TRUE(overlay.lengthUnknown());
   EXPECT_EQ(overlays.find(dict.get()), &overlay);
+}
+
+TEST(Overlays, KnowWhatWasWrittenAndWhatWasDeleted) {
+  Overlays overlays;
+  const pyapi::Ref<> dict = value("{}"), key = value("'key'"), noisy = value("object()");
+  Overlay& overlay = overlays.make(dict.get()).overlay;
+  EXPECT_FALSE(overlay.entries.find(key.get()));
+  overlay.written(dict.get(), key.get(), Shadow::value(7), noisy.get());
+  const auto entry = overlay.entries.find(key.get());
+  ASSERT_TRUE(entry.has_value());
+  EXPECT_EQ(entry->shadow.valueId(), 7U);
+  EXPECT_EQ(entry->object, noisy.get());
+  EXPECT_EQ(Py_REFCNT(noisy.get()), 1);  // it has to die where the program lets it
+  overlay.noteDeleted(key.get());
+  EXPECT_FALSE(overlay.entries.contains(key.get()));
+  EXPECT_TRUE(overlay.isDeleted(key.get()));
+  overlay.entries.note(Py_None, Shadow::null(), nullptr);
+  EXPECT_EQ(overlay.entries.find(Py_None)->object, nullptr);
 }
 
 TEST(Overlays, HandOutTheirReference) {

@@ -1,0 +1,96 @@
+// What other threads do while a trace runs.
+//
+// A run reads what is older than the trace at its entry, or where a guard block is entered. Its operators
+// release the GIL, so another thread may change by then what the program reads later. In front of each step
+// that acts (an effect, a call), a run in which others have had the GIL looks again: where something that the
+// trace has read is another object now, or something that it has written has been written over, the trace is
+// left there and the interpreter goes on with what there is. Where nothing differs, all that the trace knows
+// is true at this moment, and stays so until an operator runs again.
+//
+// A run without such a step behind its operators reads as if all of it had happened at its entry.
+#include <algorithm>
+
+#include "pyapi/object_layout.h"
+#include "pyapi/plain.h"
+#include "runtime/run.h"
+
+namespace kintsugi::runtime {
+
+using ir::Op;
+
+void Run::enteredBlock(guard::BlockId block) {
+  block_ = block;
+  blockOwner_ = owner_;
+  heldOwner_ = side_;
+  acted_ = false;
+  storage_.writes.clear();
+  switches_ = pyapi::gilSwitches(tstate_);
+}
+
+void Run::noteWrite(const ir::Instruction& ins, PyObject* target, PyObject* key, PyObject* value) {
+  acted_ = true;
+  const auto operands = trace_->operandsOf(ins);
+  if (operands[0].kind != ir::OperandKind::kSource) return;
+  const bool isAttribute = ins.op == Op::kSetAttr || ins.op == Op::kDelAttr;
+  if (ins.op == Op::kSetCell) {
+    storage_.writes.push_back({target, nullptr, key, false});
+  } else if (isAttribute || (PyDict_Check(target) && operands[1].kind == ir::OperandKind::kConst)) {
+    storage_.writes.push_back({target, key, value, isAttribute});
+  }
+}
+
+namespace {
+
+// Is what was written there still there? True where nobody can tell.
+bool isThere(const OwnWrite& write) {
+  if (write.key == nullptr) return PyCell_GET(write.target) == write.value;
+  PyObject* dict = write.target;
+  if (write.isAttribute) {
+    dict = PyType_Check(dict) ? nullptr : pyapi::instanceDict(dict);
+    if (dict == nullptr) return true;
+    if (write.value != nullptr && PyDict_Contains(dict, write.key) == 0) {
+      return pyapi::lookUpInType(Py_TYPE(write.target), write.key) != nullptr;  // it has gone to a slot
+    }
+  }
+  PyObject* found = PyDict_GetItemWithError(dict, write.key);
+  PyErr_Clear();
+  return found == write.value;
+}
+
+}  // namespace
+
+bool Run::writesHold() const {
+  const std::vector<OwnWrite>& writes = storage_.writes;
+  for (size_t i = 0; i < writes.size(); ++i) {
+    const auto overwritten = [&](const OwnWrite& later) {
+      return later.target == writes[i].target && later.key == writes[i].key;
+    };
+    const bool last =
+        std::none_of(writes.begin() + static_cast<std::ptrdiff_t>(i) + 1, writes.end(), overwritten);
+    if (last && !isThere(writes[i])) return false;
+  }
+  return true;
+}
+
+bool Run::readsHold() {
+  const recording::Recording& recording = blockOwner_->recording();
+  const std::vector<guard::SourceNode>& nodes = recording.document.sources.nodes;
+  for (const guard::SourceNode& node : nodes) {
+    const bool isRoot = node.kind == guard::SourceKind::kValue && node.block == block_;
+    if (isRoot && storage_.objects[static_cast<size_t>(node.index)] == nullptr) return true;  // dropped since
+  }
+  std::vector<PyObject*> slots(slots_, slots_ + nodes.size());
+  if (!blockOwner_->rereads(acted_).check(block_, args_, storage_.objects.data(), slots.data())) return false;
+  const WrittenPlaces* written = acted_ ? &blockOwner_->writtenPlaces() : nullptr;
+  const auto same = [&](guard::SourceId source) {
+    if (slots[source] == slots_[source] || (written != nullptr && written->covers(source))) return true;
+    if (slots[source] == nullptr || slots_[source] == nullptr) return false;
+    const bool madeAnew = nodes[source].kind == guard::SourceKind::kGetSet && !pyapi::isPlain(slots[source]);
+    return madeAnew || pyapi::plainEquals(slots[source], slots_[source]);
+  };
+  const BlockPrologue& read = blockOwner_->replay().code().prologues[block_];
+  return std::ranges::all_of(read.inputs, [&](const InputLoad& load) { return same(load.source); }) &&
+         std::ranges::all_of(read.held, same) && writesHold();
+}
+
+}  // namespace kintsugi::runtime

@@ -1,0 +1,33 @@
+// Which guards of a trace speak of a place that the trace itself writes.
+//
+// Asked when another thread has run in the middle of a run (run_others.cc): by then the run's own effects may
+// have changed such places, so that their guards say nothing any more. A place is a key of a dict, an
+// attribute, a cell; lists, and what calls get, count as a whole.
+//
+// Ownership: owns its tables. Threads: made with the GIL held, constant then. Invalidation: none. Example:
+//
+//   const WrittenPlaces written(recording);
+//   GuardProgram program(recording, [&](const guard::Guard& g) { return !written.concerns(g); });
+#pragma once
+
+#include <vector>
+
+#include "recording/recording.h"
+
+namespace kintsugi::runtime {
+
+class WrittenPlaces {
+ public:
+  explicit WrittenPlaces(const recording::Recording& recording);
+  bool concerns(const guard::Guard& guard) const;
+  // Is it read from such a place?
+  bool covers(guard::SourceId source) const { return covered_[source]; }
+
+ private:
+  void noteEffect(const recording::Recording& recording, const ir::Instruction& instruction);
+
+  std::vector<bool> covered_;  // by source: it, or what it is read from, is written
+  std::vector<bool> changed_;  // by source: a container that gets other entries or elements
+};
+
+}  // namespace kintsugi::runtime
