@@ -35,6 +35,7 @@ class Builder {
         inPlace_({trace, graph_, nodeOf_, memory_, decomposer_, options}) {}
 
   std::optional<TensorGraph> run() {
+    findUnused();
     for (const Instruction& ins : trace_.code) {
       const bool ok = ins.op == Op::kSegment      ? addInputs(ins)
                       : ins.op == Op::kSegmentEnd ? addOutputs(ins)
@@ -151,6 +152,9 @@ class Builder {
     if (isImpure(ins, name)) {
       return inPlace_.add(ins, name) || refuse(name + " writes to a tensor or draws random numbers");
     }
+    if (mayOnlyRaise(ins)) {
+      return addCall(ins);
+    }
     if (takesStale(ins)) {
       return addViews(ins) || refuse(name + " reads memory of which a part has been written");
     }
@@ -159,6 +163,42 @@ class Builder {
             (addDecomposed(ins, op) || inPlace_.addForeach(ins, name) || inPlace_.addLike(ins, name) ||
              addJoin(ins, op) || addProduct(ins, op) || addAttention(ins, op) || addViews(ins))) ||
            addCall(ins);
+  }
+
+  // Which results nothing needs that can be seen.
+  void findUnused() {
+    std::vector<bool> needed(trace_.values.size(), false);
+    unused_.assign(trace_.code.size(), false);
+    for (size_t at = trace_.code.size(); at-- > 0;) {
+      const Instruction& ins = trace_.code[at];
+      bool stays = ins.op != Op::kAten || isImpure(ins, trace_.opNames[ins.opName]);
+      for (uint32_t r = 0; r < ins.resultCount; ++r) {
+        stays = stays || needed[ins.firstResult + r];
+      }
+      unused_[at] = !stays;
+      std::vector<ValueId> used;
+      if (stays) {
+        ir::collectValues(trace_, trace_.operandsOf(ins), used);
+      }
+      for (const ValueId value : used) {
+        needed[value] = true;
+      }
+    }
+  }
+
+  // Nobody needs its results, but it may raise in a run: of an operator that the registry does not know, of one
+  // that looks at contents, and where sizes vary.
+  bool mayOnlyRaise(const Instruction& ins) const {
+    if (!unused_[static_cast<size_t>(&ins - trace_.code.data())]) {
+      return false;
+    }
+    const Operator op = trace_.operatorOf(ins);
+    std::vector<ValueId> used;
+    ir::collectValues(trace_, trace_.operandsOf(ins), used);
+    return op == Operator::kUnknown || ops::has(op, ops::Trait::kRaisesOfData) ||
+           std::any_of(used.begin(), used.end(), [&](ValueId value) {
+             return trace_.values[value].kind == TypeKind::kTensor && isOpen(value);
+           });
   }
 
   bool takesStale(const Instruction& ins) const {
@@ -569,6 +609,7 @@ class Builder {
     call.kind = NodeKind::kCall;
     call.byForm = makesByForm(trace_, ins);
     call.instruction = static_cast<uint32_t>(&ins - trace_.code.data());
+    call.relied = ins.op == Op::kAten && mayOnlyRaise(ins);
     std::vector<ValueId> used;
     ir::collectValues(trace_, trace_.operandsOf(ins), used);
     for (const ValueId value : used) {
@@ -654,6 +695,7 @@ class Builder {
   std::string& reason_;
   TensorGraph graph_;
   std::vector<NodeId> nodeOf_;  // by value
+  std::vector<bool> unused_;    // by instruction
   WriteTracker memory_;
   Decomposer decomposer_;
   InPlaceBuilder inPlace_;

@@ -196,8 +196,11 @@ class Shifted {
 
   NodeId run(NodeId id, NodeId otherwise) {
     const NodeId made = visit(id, otherwise);
+    if (d_.failed() || !isComputed(id)) return made;
+    // What is computed from constants alone (a fill) has no size there.
+    if (d_.node(made).sizes != shape_) return leaf(d_.node(id), id, otherwise);
     // Computed on all elements: the others are chosen afterwards.
-    return d_.failed() || !isComputed(id) ? made : d_.part(made, otherwise, {bound_});
+    return d_.part(made, otherwise, {bound_});
   }
 
  private:

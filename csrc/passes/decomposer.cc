@@ -301,6 +301,7 @@ NodeId Decomposer::part(NodeId view, NodeId otherwise, std::vector<PartBound> bo
   constexpr int64_t kMost = int64_t{1} << 30;
   const NodeId made = point(Core::kPart, Elem::kF32, {view, otherwise});
   for (const PartBound& bound : bounds) {
+    failed_ = failed_ || bound.dim >= graph_.nodes[made].sizes.size();
     const Size size = failed_ ? Size(0) : graph_.nodes[made].sizes[bound.dim];
     failed_ = failed_ || !size.fixed() || size.hint < 2 || size.hint > kMost;
   }

@@ -207,6 +207,9 @@ class Verifier {
         if (arg(node, 0).elem != node.elem) {
           problem(id, "looks at elements of another type");
         }
+        if (arg(node, 0).kind == NodeKind::kConst) {
+          problem(id, "looks at the memory of a number, which has none");
+        }
         return;
       case NodeKind::kConst:
         if (!node.sizes.empty()) {

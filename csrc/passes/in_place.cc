@@ -93,6 +93,9 @@ bool InPlaceBuilder::writeTo(ValueId target, ops::Operator op, std::span<const O
   const Node like = graph_.nodes[tensor != ir::kNone ? tensor : content];
   // A mask is no part of what is computed.
   const bool masked = ops::has(op, Trait::kMasked);
+  if (tensor == ir::kNone && !isDense(like.sizes, like.strides)) {
+    return false;  // what is computed anew could not lie as the program's tensor does
+  }
   if (!mayWrite(target) || (reads && !masked && !sameElements(operands.subspan(1), like.elem))) {
     return false;
   }

@@ -110,7 +110,8 @@ void dropCopies(TensorGraph& graph) {
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     Node& node = graph.nodes[id];
     for (NodeId& arg : node.args) {
-      arg = to[arg];
+      // A constant has no memory, which views and calls need.
+      if (isCore(node) || graph.nodes[to[arg]].kind != NodeKind::kConst) arg = to[arg];
     }
     if (node.kind == NodeKind::kPoint && node.op == Core::kCast && !escapes[id]) {
       const Node& from = graph.nodes[node.args[0]];
@@ -119,7 +120,9 @@ void dropCopies(TensorGraph& graph) {
       }
     }
   }
-  redirect(graph, to);
+  for (NodeId& output : graph.outputs) {
+    output = output == ir::kNone ? output : to[output];
+  }
 }
 
 void mergeEqualNodes(TensorGraph& graph) {

@@ -388,20 +388,32 @@ class Splitter {
     }
   }
 
+  // Whoever has no rule may raise, and who looks at contents.
+  bool mayRaise(uint32_t at) const {
+    constexpr std::string_view kTaped = "taped.";
+    std::string_view name = nameOf(at);
+    const bool taped = name.starts_with(kTaped);
+    if (taped) name.remove_prefix(kTaped.size());
+    return ops::infoOf(name).has(ops::Trait::kRaisesOfData) ||
+           (!taped && gradientOf(operatorOf(at)) == nullptr);
+  }
+
   void makeForward(TrainingSegments& out) {
     std::vector<ValueId> outputs = graph_.outputs;
     outputs.insert(outputs.end(), own_.begin(), own_.end());
+    const auto stays = [this](uint32_t at) {
+      return std::ranges::find(graph_.epilogue, at) == graph_.epilogue.end() && mayRaise(at);
+    };
+    std::vector<ValueId> wanted = outputs;
+    for (const uint32_t at : graph_.forward) {
+      const std::vector<ValueId> taken = stays(at) ? used(at) : std::vector<ValueId>();
+      wanted.insert(wanted.end(), taken.begin(), taken.end());
+    }
     std::vector<bool> made(trace_.code.size(), false);
-    findMade(outputs, std::vector<bool>(trace_.values.size(), false), made);
+    findMade(wanted, std::vector<bool>(trace_.values.size(), false), made);
     std::vector<uint32_t> code;
     for (const uint32_t at : graph_.forward) {
-      const bool inEpilogue =
-          std::find(graph_.epilogue.begin(), graph_.epilogue.end(), at) != graph_.epilogue.end();
-      // Whoever has no rule may raise.
-      if (made[at] ||
-          (!inEpilogue && gradientOf(operatorOf(at)) == nullptr && !nameOf(at).starts_with("taped."))) {
-        code.push_back(at);
-      }
+      if (made[at] || stays(at)) code.push_back(at);
     }
     out.forward = segmentOf(trace_, graph_.inputs, code, outputs);
   }
