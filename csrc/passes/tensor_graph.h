@@ -116,9 +116,10 @@ struct Node : ir::Strided<Size> {
   bool fresh = false;  // kResult: its memory is surely its own, and nobody misses the call if it is not used
   bool own = false;    // kResult: its memory is surely its own
   bool checked = false;  // kResult: each run looks whether it is as expected
-  // kResult: open, and sizes of other nodes rest on it. kCall: it may raise. The call stays, whoever reads it.
+  // kResult: open, and sizes of other nodes rest on it. kCall: it may raise. The call stays, whoever reads
+  // it.
   bool relied = false;
-  bool open = false;  // kInput, kResult: sizes are told by the tensor of each run ...
+  bool open = false;         // kInput, kResult: sizes are told by the tensor of each run ...
   bool byForm = false;       // kCall: takes no more than the type of its argument
   bool product = false;      // kCall: a product without what is added (passes/products.h)
   bool byRows = false;       // of products: the second argument has a row for each column of the result

@@ -14,7 +14,7 @@
 namespace kintsugi::pyapi {
 
 // How often the GIL has gone from one thread to another. The same number twice: no other thread has had it in
-// between. The GIL is needed.
+// between. Without the GIL it is no more than a hint.
 uint64_t gilSwitches(const PyThreadState* tstate);
 
 // Does a signal, a pending call or an asynchronous exception wait for this thread? A thread that only wants

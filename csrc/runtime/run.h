@@ -131,14 +131,14 @@ class Run {
   void enteredBlock(guard::BlockId block);
   void noteWrite(const ir::Instruction& ins, PyObject* target, PyObject* key, PyObject* value);
   bool othersHaveRun() const { return pyapi::gilSwitches(tstate_) != switches_; }
-  bool readsHold();
+  void lookAgain(const Step& step);
+  bool readsHold(bool identities);
   bool writesHold() const;
   bool repeatsNothing(const Step& step, size_t end) const;
   // To be asked in front of each step: is the trace to be left there?
   bool leavesAt(const Step& step) {
-    if (step.acts && othersHaveRun()) [[unlikely]] {
-      switches_ = pyapi::gilSwitches(tstate_);
-      leaveSoon_ = leaveSoon_ || !readsHold();
+    if (othersHaveRun()) [[unlikely]] {
+      lookAgain(step);
     }
     if (pyapi::evalBreakerSet(tstate_)) [[unlikely]] {
       leaveSoon_ = leaveSoon_ || pyapi::mustServe(tstate_);
@@ -162,7 +162,8 @@ class Run {
   torchapi::Value* values_;
   GilSwitch gil_;
   PyThreadState* const tstate_;
-  uint64_t switches_;  // of the GIL, when what the trace has read was looked at last
+  uint64_t switches_;      // of the GIL, when what the trace has read was looked at last ...
+  uint64_t lookedAt_ = 0;  // ... and the time
   // Whose guards the current block has. Held, since a run may go on in a side trace.
   CompiledTrace* blockOwner_;
   std::shared_ptr<CompiledTrace> heldOwner_;

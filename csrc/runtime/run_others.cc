@@ -7,9 +7,11 @@
 // left there and the interpreter goes on with what there is. Where nothing differs, all that the trace knows
 // is true at this moment, and stays so until an operator runs again.
 //
-// A run without such a step behind its operators reads as if all of it had happened at its entry.
+// A run without such a step behind its operators reads as if all of it had happened at its entry. But a long
+// one looks again from time to time, so that a loop ends when another thread tells it to.
 #include <algorithm>
 
+#include "diag/events.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/plain.h"
 #include "runtime/run.h"
@@ -72,7 +74,24 @@ bool Run::writesHold() const {
   return true;
 }
 
-bool Run::readsHold() {
+// In front of an operator the GIL need not be held: then the number of switches is a hint.
+void Run::lookAgain(const Step& step) {
+  constexpr uint64_t kInterval = 5'000'000;  // ns: as often as CPython lets threads run by default
+  if (!step.acts) {
+    const uint64_t now = diag::events::nowNs();
+    if (step.op != Op::kAten || lookedAt_ == 0 || now - lookedAt_ < kInterval) {
+      lookedAt_ = lookedAt_ == 0 ? now : lookedAt_;
+      return;
+    }
+    lookedAt_ = now;
+    gil_.hold();
+  }
+  switches_ = pyapi::gilSwitches(tstate_);
+  leaveSoon_ = leaveSoon_ || !readsHold(step.acts);
+  if (!step.acts) gil_.release();
+}
+
+bool Run::readsHold(bool identities) {
   const recording::Recording& recording = blockOwner_->recording();
   const std::vector<guard::SourceNode>& nodes = recording.document.sources.nodes;
   for (const guard::SourceNode& node : nodes) {
@@ -88,6 +107,7 @@ bool Run::readsHold() {
     const bool madeAnew = nodes[source].kind == guard::SourceKind::kGetSet && !pyapi::isPlain(slots[source]);
     return madeAnew || pyapi::plainEquals(slots[source], slots_[source]);
   };
+  if (!identities) return writesHold();  // inputs may be dead
   const BlockPrologue& read = blockOwner_->replay().code().prologues[block_];
   return std::ranges::all_of(read.inputs, [&](const InputLoad& load) { return same(load.source); }) &&
          std::ranges::all_of(read.held, same) && writesHold();

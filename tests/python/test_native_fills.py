@@ -52,11 +52,20 @@ def test_fills(fill: str, dtype: torch.dtype, dynamic: bool) -> None:
 
         compiled = kintsugi.compile(function, backend="native", dynamic=dynamic, options={"sync": True})
         for shape in ((), (4,), (2, 3), (1,), (0,), (2, 3), (), (5,), (7,)):
-            start = torch.arange(max(1, torch.Size(shape).numel())).to(dtype)[: torch.Size(shape).numel()].view(shape)
+            start = (
+                torch.arange(max(1, torch.Size(shape).numel()))
+                .to(dtype)[: torch.Size(shape).numel()]
+                .view(shape)
+            )
             mine, eager = start.clone(), start.clone()
             got, expected = (*compiled(mine), mine), (*function(eager), eager)
             for x, y in zip(got, expected, strict=True):
-                assert x.dtype == y.dtype and x.stride() == y.stride() and torch.equal(x, y), (use, shape, x, y)
+                assert x.dtype == y.dtype and x.stride() == y.stride() and torch.equal(x, y), (
+                    use,
+                    shape,
+                    x,
+                    y,
+                )
 
 
 @pytest.mark.parametrize("last", ["sin_", "exp_", "zero_", "index_fill_"])

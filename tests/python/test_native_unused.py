@@ -154,7 +154,9 @@ def divides(x, a):
     return (x + 1).relu()
 
 
-@pytest.mark.parametrize("function", [is_positive_definite, is_positive, is_within, chain, divides], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function", [is_positive_definite, is_positive, is_within, chain, divides], ids=lambda f: f.__name__
+)
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 def test_checks_of_programs(function: Callable[..., torch.Tensor], training: bool) -> None:
     good, bad = torch.eye(3) + 1, -torch.eye(3)
@@ -184,4 +186,6 @@ def test_sizes_that_do_not_fit() -> None:
     compiled = kintsugi.compile(function, backend="native", dynamic=True, options={"sync": True})
     x = torch.ones(3)
     for n, m in ((4, 4), (5, 5), (6, 6), (7, 5), (5, 5), (3, 4)):
-        assert torch.equal(compiled(x, torch.ones(n), torch.ones(m)), function(x, torch.ones(n), torch.ones(m)))
+        assert torch.equal(
+            compiled(x, torch.ones(n), torch.ones(m)), function(x, torch.ones(n), torch.ones(m))
+        )
