@@ -38,6 +38,7 @@ struct SegmentCode {
   std::vector<Stop> stops;
   std::vector<ir::ValueId> drops;  // what dies between the marks and is there when a runner has stood in
   bool dropsObjects = false;       // some of them are objects
+  std::vector<ir::ValueId> rewritten;  // of the graph's values: those in memory that it writes to
   bool writes = false;
   bool writesUnseen = false;
   bool random = false;

@@ -76,6 +76,9 @@ from kintsugi._polyfill_iterators import (  # noqa: F401
 )
 from kintsugi._polyfill_modes import attribute_of, read_attribute, seen_by_mode, under_mode  # noqa: F401
 from kintsugi._polyfill_operators import (  # noqa: F401
+    compare_tuples,
+    contraction_path,
+    einsum_in_order,
     operator_call,
     operator_delitem,
     operator_iadd,
@@ -92,6 +95,12 @@ from kintsugi._polyfill_operators import (  # noqa: F401
     operator_itruediv,
     operator_ixor,
     operator_setitem,
+    order_eq,
+    order_ge,
+    order_gt,
+    order_le,
+    order_lt,
+    order_ne,
 )
 
 _MISSING: Any = object()
