@@ -12,6 +12,13 @@ using ir::Instruction;
 using ir::Op;
 using ir::ValueId;
 
+namespace {
+
+// Stores into objects are not left but for want of memory.
+bool isStore(Op op) { return op == Op::kSetAttr || op == Op::kSetItem || op == Op::kSetCell; }
+
+}  // namespace
+
 FreshWrites::FreshWrites(const ir::Trace& trace, OperatorTraitsFn traits)
     : trace_(trace),
       traits_(traits),
@@ -33,9 +40,13 @@ bool FreshWrites::defer(const Instruction& ins) {
   if (!walker_) {
     walker_.emplace(trace_);
   }
+  Instruction given = ins;
+  if (isStore(ins.op)) {
+    given.snap = ir::kNone;
+  }
   bool free = true;
   walker_->instruction(
-      ins,
+      given,
       [&](ValueId value) {
         const ValueId base = base_[value];
         if (base != ir::kNone) {

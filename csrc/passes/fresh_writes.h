@@ -4,7 +4,10 @@
 //
 //   %1 = aten.conv2d.default ...           made by the graph
 //   %2 = aten.relu_.default %1             a write to it: the graph still changes nothing
-//   effect.setattr #0, "n", 1 deferrable   runs behind the graph, if neither it nor its frames name %1
+//   effect.setattr #0, "n", 1 deferrable   runs behind the graph, if it does not name %1
+//
+// A guard whose frames name the tensor ends the graph, too: it may be left there, with the tensor as it is
+// then.
 //
 // A tensor is the graph's own if an operator made it that surely allocates; what looks at it is followed
 // through views. Where an operator may look at several tensors, nothing of them counts as the graph's own.
