@@ -23,17 +23,17 @@ FreshWrites::FreshWrites(const ir::Trace& trace, OperatorTraitsFn traits)
     : trace_(trace),
       traits_(traits),
       base_(trace.values.size(), ir::kNone),
+      madeAfter_(base_.size()),
       shared_(base_.size()),
       named_(base_.size()),
       written_(base_.size()) {}
 
 bool FreshWrites::takes(const Instruction& ins) const {
-  if (stopped_ || ins.op != Op::kAten || !writesToFirst(trace_, ins) ||
-      !traits_(trace_.opNames[ins.opName]).writes) {
+  if (ins.op != Op::kAten || !writesToFirst(trace_, ins) || !traits_(trace_.opNames[ins.opName]).writes) {
     return false;
   }
   const ValueId base = base_[trace_.operandsOf(ins)[0].id];
-  return base != ir::kNone && !shared_[base] && !named_[base];
+  return base != ir::kNone && !shared_[base] && !named_[base] && madeAfter_[base] == stops_;
 }
 
 bool FreshWrites::defer(const Instruction& ins) {
@@ -91,6 +91,7 @@ void FreshWrites::add(const Instruction& ins) {
   } else if (const std::string_view name = trace_.opNames[ins.opName];
              traits_(name).fresh || ops::has(name, ops::Trait::kFresh)) {
     give(ins, ins.firstResult);
+    madeAfter_[ins.firstResult] = stops_;
   } else {
     give(ins, baseOfOperands(ins));
   }
@@ -102,7 +103,8 @@ void FreshWrites::clear() {
   named_.assign(named_.size(), false);
   written_.assign(written_.size(), false);
   walker_.reset();
-  any_ = stopped_ = false;
+  any_ = false;
+  stops_ = 0;
 }
 
 }  // namespace kintsugi::passes

@@ -16,6 +16,7 @@
 // what the deferred instructions reach.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -35,7 +36,7 @@ class FreshWrites {
   bool defer(const ir::Instruction& ins);
   void add(const ir::Instruction& ins);  // to the graph
   bool any() const { return any_; }      // has the segment written to tensors of its own?
-  void stop() { stopped_ = true; }       // the graph hands out what it has: no such writes behind that
+  void stop() { ++stops_; }              // the graph hands out what it has, which is not written to any more
   void clear();                          // another segment begins
 
  private:
@@ -44,13 +45,14 @@ class FreshWrites {
 
   const ir::Trace& trace_;
   OperatorTraitsFn traits_;
-  std::vector<ir::ValueId> base_;  // by value: the own tensor whose memory it is; ir::kNone: none
-  std::vector<bool> shared_;       // by own tensor: somebody may look at it whom nobody follows
-  std::vector<bool> named_;        // by own tensor: something deferred looks at it
-  std::vector<bool> written_;      // by own tensor
+  std::vector<ir::ValueId> base_;    // by value: the own tensor whose memory it is; ir::kNone: none
+  std::vector<uint32_t> madeAfter_;  // by own tensor: so many stops
+  std::vector<bool> shared_;         // by own tensor: somebody may look at it whom nobody follows
+  std::vector<bool> named_;          // by own tensor: something deferred looks at it
+  std::vector<bool> written_;        // by own tensor
   std::optional<ir::ReachWalker> walker_;
   bool any_ = false;
-  bool stopped_ = false;
+  uint32_t stops_ = 0;
 };
 
 }  // namespace kintsugi::passes

@@ -137,3 +137,36 @@ def contraction_path(
     """Pairs of tensors, one after the other."""
     path = contract_path(equation, *shapes, shapes=True, optimize=strategy)[0]
     return tuple([place for pair in path for place in pair])
+
+
+# A comparison and the question for its truth, which CPython 3.13 has as one instruction. Here they are two.
+
+
+def test_lt(a: Any, b: Any, /) -> bool:
+    value = a < b
+    return True if value else False
+
+
+def test_le(a: Any, b: Any, /) -> bool:
+    value = a <= b
+    return True if value else False
+
+
+def test_eq(a: Any, b: Any, /) -> bool:
+    value = a == b
+    return True if value else False
+
+
+def test_ne(a: Any, b: Any, /) -> bool:
+    value = a != b
+    return True if value else False
+
+
+def test_gt(a: Any, b: Any, /) -> bool:
+    value = a > b
+    return True if value else False
+
+
+def test_ge(a: Any, b: Any, /) -> bool:
+    value = a >= b
+    return True if value else False

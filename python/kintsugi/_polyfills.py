@@ -101,6 +101,12 @@ from kintsugi._polyfill_operators import (  # noqa: F401
     order_le,
     order_lt,
     order_ne,
+    test_eq,
+    test_ge,
+    test_gt,
+    test_le,
+    test_lt,
+    test_ne,
 )
 
 _MISSING: Any = object()
@@ -686,39 +692,6 @@ def compare(
     if identity is None:
         raise TypeError(problem)
     return (a is b) is identity
-
-
-# A comparison and the question for its truth, which CPython 3.13 has as one instruction. Here they are two.
-
-
-def test_lt(a: Any, b: Any, /) -> bool:
-    value = a < b
-    return True if value else False
-
-
-def test_le(a: Any, b: Any, /) -> bool:
-    value = a <= b
-    return True if value else False
-
-
-def test_eq(a: Any, b: Any, /) -> bool:
-    value = a == b
-    return True if value else False
-
-
-def test_ne(a: Any, b: Any, /) -> bool:
-    value = a != b
-    return True if value else False
-
-
-def test_gt(a: Any, b: Any, /) -> bool:
-    value = a > b
-    return True if value else False
-
-
-def test_ge(a: Any, b: Any, /) -> bool:
-    value = a >= b
-    return True if value else False
 
 
 def says_true(value: Any, /) -> bool:

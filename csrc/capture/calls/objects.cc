@@ -96,16 +96,6 @@ Flow objectGetattributeModel(CallContext& ctx, Shadow& result) {
   return readByPlan(ctx, planGeneric(ctx.rec, ctx.shadows[0], ctx.args[0], ctx.args[1]), false, result);
 }
 
-// `module.__getattribute__(name)`, which torch's modules with settings call. A plain module has no other way
-// to read an attribute.
-Flow moduleGetattributeModel(CallContext& ctx, Shadow& result) {
-  Shadow name = ctx.shadows[1];
-  if (!PyUnicode_CheckExact(ctx.args[1]) || !PyModule_CheckExact(ctx.args[0]) || ctx.total() != 2)
-    return opaqueModel(ctx, result);
-  if (!ctx.rec.guards.pin(name, ctx.args[1])) return run(ctx);
-  return readByPlan(ctx, planAttribute(ctx.rec, ctx.shadows[0], ctx.args[0], ctx.args[1]), false, result);
-}
-
 Flow objectInitModel(CallContext& ctx, Shadow& result) {
   result = Shadow::constant();
   return run(ctx);
@@ -260,7 +250,6 @@ constexpr ModelRow kRows[] = {
     {"builtins.object.__delattr__", objectDelattrModel},
     {"builtins.object.__setattr__", objectSetattrModel},
     {"builtins.object.__getattribute__", objectGetattributeModel},
-    {"types.ModuleType.__getattribute__", moduleGetattributeModel},
     {"builtins.object.__init__", objectInitModel},
     {"builtins.object.__init_subclass__", objectInitModel},
     {"builtins.object.__new__", objectNewModel},

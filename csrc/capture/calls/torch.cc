@@ -59,7 +59,7 @@ Flow einsumModel(CallContext& ctx, Shadow& result) {
   if (many) {
     if (auto flow = enterPolyfill(ctx, "einsum_in_order", result)) return *flow;
   }
-  return torchModel(ctx, result);
+  return inlineFunction(ctx, result);
 }
 
 // What opt_einsum says of sizes follows from these, and is computed while recording.
@@ -326,6 +326,9 @@ constexpr ModelRow kRows[] = {
     {"torch._functorch.vmap.lazy_load_decompositions", fixedAnswerModel, kWritesProcess},
     {"torch._functorch.eager_transforms.linearize", functorchModel},
     {"torch.functional.einsum", einsumModel},
+    // These are recorded as Python code: most of what they are asked ends without an operator.
+    {"torch.nn.functional._canonical_mask", inlineFunction},
+    {"torch.nn.functional._none_or_dtype", inlineFunction},
     {"kintsugi._polyfill_operators.contraction_path", contractionModel},
 };
 

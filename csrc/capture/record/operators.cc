@@ -348,10 +348,10 @@ Flow compareOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr&
   }
   if (simple && rec.guards.tryPinDeep(f.top(2), x) && rec.guards.tryPinDeep(f.top(1), y))
     return pinAndRun(rec, f, act, in, 2);
-  if (rec.live() && equality && guardEquality(rec, a, x, b, y)) return decided();
   if (rec.live()) {
     if (auto flow = compareItems(rec, f, act, in)) return *flow;
   }
+  if (rec.live() && equality && guardEquality(rec, a, x, b, y)) return decided();
   return rec.live() ? compareAny(rec, f, act, in) : rec.execute(act, in);
 }
 
