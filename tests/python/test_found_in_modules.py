@@ -314,6 +314,32 @@ def test_arrays_side_by_side() -> None:
     assert compiled.stats().graph_break_count == 0
 
 
+def test_numbers_of_arrays_in_calls_of_torch() -> None:
+    dilations = numpy.array([1, 2], dtype=numpy.int32)
+    kernel = torch.linspace(-1, 1, 6).reshape(2, 1, 3)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        found = []
+        for dilation, padding in zip(dilations, [1, 2], strict=True):
+            found.append(F.conv1d(x, kernel, padding=padding, dilation=dilation).sum(-1) * numpy.float32(0.5))
+        return torch.cat(found, 1)
+
+    compiled = kintsugi.compile(f, backend="eager")
+    x = torch.linspace(-1, 1, 16).reshape(2, 1, 8)
+    for second in (2, 1, 2, 3, 2):
+        dilations[1] = second
+        outcomes = []
+        for call in (compiled, f):
+            try:
+                outcomes.append(call(x))
+            except RuntimeError as error:
+                outcomes.append(str(error))
+        assert type(outcomes[0]) is type(outcomes[1])
+        if isinstance(outcomes[1], torch.Tensor):
+            torch.testing.assert_close(outcomes[0], outcomes[1], rtol=0, atol=0)
+    assert compiled.stats().graph_break_count == 0
+
+
 def test_sets_of_modules() -> None:
     layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
 
