@@ -232,6 +232,8 @@ def test_einsums_in_training(paths: Paths, equation: str) -> None:
     "f",
     [
         lambda x: F.glu(x.sin(), -1),
+        lambda x: x.sin().flip(0) * x,
+        lambda x: torch.lerp(x.sin(), x.cos(), x.sigmoid()),
         lambda x: x.sin() * x.cos().max(),
         lambda x: x.sin() / x.cos().min(),
         lambda x: torch.einsum("ii,ij->j", x[:, :3].sin(), x.cos()),
