@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
+import copy
 import dataclasses
 import json
 import logging
@@ -118,8 +120,54 @@ class _Reasons(logging.Handler):
             self.counts[re.sub(r"\d+ us", "N us", found[1])] += 1
 
 
+def _noisy(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Each element another one, by as much as the rounding of one operation may change it."""
+    if not tensor.is_floating_point():
+        return tensor
+    signs = torch.randint(0, 2, tensor.shape, generator=generator, dtype=tensor.dtype) * 2 - 1
+    return tensor * (1 + signs * torch.finfo(tensor.dtype).eps / 2)
+
+
+def _rounded_otherwise(module: Any, inputs: Any, seed: int) -> tuple[Any, Any]:
+    generator = torch.Generator().manual_seed(seed)
+    twin = copy.deepcopy(module)
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter.copy_(_noisy(parameter, generator))
+    return twin, torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: _noisy(t, generator), inputs)
+
+
+def _amplification(spec: ModelSpec, module: Any, inputs: Any, turn: int, expected: Any) -> float:
+    """How far eager mode is from itself, in the norm of all gradients: in doubles, and when inputs and parameters are
+    rounded otherwise."""
+    worst = 0.0
+    with contextlib.suppress(RuntimeError, TypeError):  # what works in one type alone
+        exact = copy.deepcopy(module).double()
+        doubles = torch.utils._pytree.tree_map_only(
+            torch.Tensor, lambda t: t.double() if t.is_floating_point() else t, inputs
+        )
+        observe.seed(turn)
+        worst = _distance(expected, observe.after_call(exact, exact, doubles, True)["gradients"])
+    for trial in range(3):
+        twin, noisy = _rounded_otherwise(module, inputs, trial)
+        observe.seed(turn)
+        worst = max(worst, _distance(expected, observe.after_call(twin, twin, noisy, True)["gradients"]))
+    return worst
+
+
+def _distance(expected: dict[str, Any], actual: dict[str, Any]) -> float:
+    """Of all gradients, as a share of what is expected."""
+    pairs = [(g.double(), actual[name].double()) for name, g in expected.items() if g is not None]
+    size = sum(float(g.pow(2).sum()) for g, _ in pairs)
+    return (sum(float((g - other).pow(2).sum()) for g, other in pairs) / max(size, 1e-300)) ** 0.5
+
+
 def _native(spec: ModelSpec, train: bool) -> Row:
-    """What native code makes of it, within a tolerance; segments refused with their reasons."""
+    """What native code makes of it, within a tolerance; segments refused with their reasons.
+
+    `amplified`: gradients beyond the tolerance, no farther from eager mode's than a few times what eager mode's own are
+    from those in doubles, or when inputs and parameters are rounded otherwise.
+    """
     reasons = _Reasons()
     logging.getLogger("kintsugi").addHandler(reasons)
     kintsugi.set_logs("perf")
@@ -127,6 +175,7 @@ def _native(spec: ModelSpec, train: bool) -> Row:
         reference, module = spec.build().train(train), spec.build().train(train)
         compiled = kintsugi.compile(module, backend="native")
         found: list[str] = []
+        amplified: list[str] = []
         with torch.set_grad_enabled(train):
             for turn in range(4):
                 inputs = spec.inputs(reference, "tiny", turn)
@@ -135,16 +184,24 @@ def _native(spec: ModelSpec, train: bool) -> Row:
                 observe.seed(turn)
                 actual = observe.after_call(compiled, module, inputs, train)
                 kintsugi.wait()
-                found += compare.differences(expected["out"], actual["out"], f"call {turn + 1}", 1e-4)
+                far = compare.differences(expected["out"], actual["out"], f"call {turn + 1}", 1e-4)
                 if train:
-                    found += compare.differences(
+                    far += compare.differences(
                         expected["gradients"], actual["gradients"], f"call {turn + 1} gradients", 1e-3
                     )
+                # A native segment is one node of autograd's.
+                far = [text for text in far if "grad_fn is CppFunction" not in text]
+                if far and train and all("values differ" in text for text in far):
+                    own = _amplification(spec, reference, inputs, turn, expected["gradients"])
+                    seen = _distance(expected["gradients"], actual["gradients"])
+                    if seen <= 4 * own:
+                        amplified.append(f"call {turn + 1}: {seen:.2g}, eager mode's own {own:.2g}")
+                        continue
+                found += far
         stats = compiled.stats()
-        # A native segment is one node of autograd's.
-        found = [text for text in found if "grad_fn is CppFunction" not in text]
         return {
             "differences": found[:4],
+            "amplified": amplified,
             "segments": stats.native_segments,
             "plain": stats.native_plain,
             "refused": stats.native_refused,
@@ -190,7 +247,7 @@ def _problems(row: Row) -> list[str]:
         said += [f"{part}: {text}" for text in result.get("differences", ())]
         if result.get("break_count"):
             said += [f"{part}: {b['code']} {b['message']} {' '.join(b['at'])}" for b in result["breaks"][:3]]
-        if part == "fx" and not result["first"] == result["graphs"] == result["said"] <= 1:
+        if part == "fx" and not result["graphs"] == result["said"] <= 1:
             said.append(f"fx: {result}")
         if result.get("refused"):
             said.append(f"{part}: refused {result['refused']} {result.get('reasons', '')}")
@@ -224,16 +281,19 @@ def summary(_: argparse.Namespace) -> None:
         equal = sum("failed" not in r and not r["differences"] for r in results)
         print(f"{part}: {equal} equal in every bit, {whole} whole ({100 * whole / len(rows):.1f} %)")
     graphs = [row["fx"] for row in rows.values()]
-    one = sum("failed" not in g and g["first"] == g["graphs"] == g["said"] <= 1 for g in graphs)
-    print(f"fx: {one} hand over one graph at most, in the first call")
+    one = [g for g in graphs if "failed" not in g and g["graphs"] == g["said"] <= 1]
+    first = sum(g["first"] == g["graphs"] for g in one)
+    print(f"fx: {len(one)} hand over one graph at most, {first} of them in the first call")
     for part in ("native", "native_train"):
         results = [row[part] for row in rows.values() if "failed" not in row[part]]
         refused = sum(r["refused"] for r in results)
         segments = sum(r["segments"] for r in results)
         plain = sum(r["plain"] for r in results)
         equal = sum(not r["differences"] for r in results)
+        loud = sum(bool(r.get("amplified")) for r in results)
         print(
-            f"{part}: {equal} of {len(rows)} equal within the tolerance, {refused} of {segments} segments refused, "
+            f"{part}: {equal} of {len(rows)} equal within the tolerance ({loud} of them amplify the rounding), "
+            f"{refused} of {segments} segments refused, "
             f"{plain} are plain calls"
         )
         reasons: collections.Counter[str] = collections.Counter()

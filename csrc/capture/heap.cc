@@ -78,13 +78,13 @@ bool Heap::storeCell(Shadow cell, PyObject* object, Shadow value, PyObject* real
 
 namespace {
 
-// A store that calls no code of others, and that no tensor operation can notice.
+// A store that calls no code of others, and that no tensor operation can notice. An attribute is stored as
+// object.__setattr__ does it: what a `__setattr__` of the class does besides has been recorded.
 bool isDeferrableStore(PyObject* target, PyObject* name) {
   if (name == nullptr) return PyDict_CheckExact(target) || PyList_CheckExact(target);
   PyTypeObject* type = Py_TYPE(target);
   PyObject* descriptor = pyapi::lookUpInType(type, name);
   return !torchapi::isTensor(target) && !PyModule_Check(target) && !PyType_Check(target) &&
-         pyapi::setsAttributesPlainly(type) &&
          (descriptor == nullptr || !pyapi::hasDescriptorSet(descriptor));
 }
 

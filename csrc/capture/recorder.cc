@@ -12,6 +12,7 @@
 #include "capture/lists.h"
 #include "capture/record/table.h"
 #include "capture/recorder_tables.h"
+#include "pyapi/abc_registry.h"
 #include "pyapi/code.h"
 #include "pyapi/collector.h"
 #include "pyapi/containers.h"
@@ -119,7 +120,9 @@ bool Recorder::isExpected(pyapi::Frame* frame) {
     // A higher-order operator dispatches by itself, and knows nothing of our key.
     const bool higher = pyapi::isKnownCode(pyapi::codeOf(frame), pyapi::CodeFamily::kHigherOrder);
     if (higher) ops_.pause();
-    if (higher || (!isTorchFrame(frame) && !ops_.inOperator())) torchCalls_.setTainted(true);
+    const bool abc = pyapi::asksAbc(pyapi::codeOf(frame));  // of a type that is pinned
+    if (abc) pyapi::watchAbcs();
+    if (higher || (!abc && !isTorchFrame(frame) && !ops_.inOperator())) torchCalls_.setTainted(true);
     return false;
   }
   PyCodeObject* code = pyapi::codeOf(frame);

@@ -331,6 +331,7 @@ PyObject* CompiledFunction::recordCall(const pyapi::Arguments& args) {
     learn(args);
   });
   if (!learned) return callEager(args);
+  if (options_.backend && recordings_ == 1) prepareBackend(options_.backend.get());
   RecordedCall recorded = record(recorderOptions(), function_.get(), args);
   if (log::enabled(log::Channel::kPerf)) {
     log::emit(log::Channel::kPerf, entryPlace().format() + " was recorded in " +

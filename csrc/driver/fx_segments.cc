@@ -267,6 +267,12 @@ pyapi::Ref<> describeSegments(const runtime::CompiledTrace& trace) {
   return list;
 }
 
+void prepareBackend(PyObject* backend) {
+  const Ref<> prepare = pyapi::steal(PyObject_GetAttrString(backend, "prepare"));
+  const Ref<> done = prepare ? pyapi::steal(PyObject_CallNoArgs(prepare.get())) : Ref<>();
+  PyErr_Clear();  // what is wrong with a backend is said where it is used
+}
+
 bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi::Arguments* args,
                    const std::string& name) {
   const guard::Document& document = trace.recording().document;

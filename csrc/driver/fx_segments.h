@@ -31,6 +31,10 @@ uint32_t runTracePasses(guard::Document& document, uint32_t start, TracePasses w
 // pending. For reports: the trace may have been made without segments.
 pyapi::Ref<> describeSegments(const runtime::CompiledTrace& trace);
 
+// Has the backend import what it needs, before anything is recorded: modules register classes with ABCs, and
+// a trace that rests on the answers of ABCs would be out of date by then.
+void prepareBackend(PyObject* backend);
+
 // Gives each segment of `trace`, which is not shared yet, a runner that uses `backend` (called with a
 // description, returns a callable). `args`: of the call that was recorded; null for a side trace. False: the
 // backend failed, its exception is pending. `name`: what the user calls the callable, for the names of

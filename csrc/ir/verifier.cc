@@ -114,8 +114,17 @@ class Verifier {
 
   void checkTables() {
     checkLists();
+    std::vector<bool> ofOperator(trace_.values.size());
+    for (const Instruction& ins : trace_.code) {
+      for (size_t v = ins.firstResult; ins.op == Op::kAten && v < size_t{ins.firstResult} + ins.resultCount;
+           ++v) {
+        if (v < ofOperator.size()) {
+          ofOperator[v] = true;
+        }
+      }
+    }
     for (size_t v = 0; v < trace_.values.size(); ++v) {
-      checkType(trace_.values[v], v);
+      checkType(trace_.values[v], v, ofOperator[v]);
     }
     if (trace_.constTexts.size() > trace_.constCount) {
       problem("trace", "more descriptions of constants than constants");
@@ -148,10 +157,13 @@ class Verifier {
     }
   }
 
-  void checkType(const Type& type, size_t value) {
+  // `mayMiss`: an operator gives it, perhaps as a tensor that is not defined.
+  void checkType(const Type& type, size_t value, bool mayMiss) {
     const std::string place = "%" + std::to_string(value);
     if (type.kind == TypeKind::kNone) {
-      problem(place, "the value has no type");
+      if (!mayMiss) {
+        problem(place, "the value has no type");
+      }
     } else if (type.meta != kNone && type.kind != TypeKind::kTensor) {
       problem(place, "only tensors have metadata");
     } else if (type.meta != kNone && type.meta >= trace_.metas.size()) {

@@ -599,6 +599,13 @@ class Differentiator {
     }
   }
 
+  // An einsum of one tensor may be a view; of several it is a product.
+  bool multiplies(const Instruction& ins) {
+    const auto operands = trace().operandsOf(ins);
+    return trace().operatorOf(ins) == Operator::kEinsum && operands.size() > 1 &&
+           operands[1].kind == ir::OperandKind::kList && trace().listOf(operands[1]).size() > 1;
+  }
+
   bool differentiateOne(GradientBuilder& builder, SavedReads& reads, size_t position) {
     const Instruction ins = trace().code[graph_.forward[position]];
     SavedByEager node;
@@ -631,7 +638,8 @@ class Differentiator {
       hold();
       // A taped operator runs in a graph of its own: it must not return its argument, and what it saves has
       // to exist.
-      if (!ops::has(op, Trait::kFresh)) return refuse("there is no derivative of this " + name);
+      if (!ops::has(op, Trait::kFresh) && !multiplies(ins))
+        return refuse("there is no derivative of this " + name);
       addFollowed(ins, node);
       return builder.tape() && noteTape(first, node);
     }

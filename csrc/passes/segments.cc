@@ -13,6 +13,8 @@
 #include "ir/segments.h"
 #include "ops/operator.h"
 #include "passes/build_graph.h"
+#include "passes/built_objects.h"
+#include "passes/fresh_writes.h"
 #include "passes/gradient_cuts.h"
 #include "passes/gradient_graph.h"
 #include "passes/own_writes.h"
@@ -82,6 +84,7 @@ class Cutter {
         seen_(document.trace),
         writes_(document.trace),
         own_(document.trace, options.traits),
+        fresh_(document.trace, options.traits),
         madeIn_(trace_.values.size(), kOutside),
         madeAt_(trace_.values.size(), kOutside),
         canFail_(std::max<size_t>(1, document.guards.blockCount)),
@@ -277,7 +280,7 @@ class Cutter {
   // objects that run no code when they are made.
   bool isSilent(const Instruction& ins) const {
     return (ir::isGraphOp(ins.op) && ins.op != Op::kAten) ||
-           (ins.op == Op::kBuild && isBare(trace_.operandsOf(ins)[0]));
+           (ins.op == Op::kBuild && isQuietBuild(trace_, trace_.operandsOf(ins)[0]));
   }
 
   void placeByRegion(const Instruction& ins, size_t at) {
@@ -322,13 +325,14 @@ class Cutter {
     } else if (ins.op == Op::kInput) {
       placeInput(ins);
     } else if (isStep(ins)) {
+      fresh_.stop();
       body_.push_back({ins, true});
       deferred_ = true;  // no number is drawn, and nothing is written, after a step that may leave
     } else if (ins.op == Op::kGuardBlock && ir::isStop(body_.back().instruction) && body_.back().inGraph) {
       insideBlock_[static_cast<size_t>(trace_.operandsOf(ins)[0].i)] = body_.size() + 1;
       body_.push_back({ins, false});
     } else if (isGraph(ins)) {
-      const bool impure = isImpure(ins);
+      const bool impure = changesSomething(ins);
       if (usesLate(ins) || (deferred_ && impure) || (acts_ && ins.op == Op::kSetGrad) ||
           (native_ && needsCut(ins))) {
         close();
@@ -339,7 +343,7 @@ class Cutter {
     } else if (isCheckedInside(ins)) {
       addToGraph(ins, false);
       guarded_ = true;
-    } else if (isDeferrable(ins)) {
+    } else if (isDeferrable(ins) && (native_ || isBareBuild(ins) || fresh_.defer(ins))) {
       defer(ins);
     } else {
       close();
@@ -349,7 +353,7 @@ class Cutter {
 
   void placeOutside(const Instruction& ins) {
     if (isGraph(ins)) {
-      addToGraph(ins, isImpure(ins));
+      addToGraph(ins, changesSomething(ins));
     } else {
       emit(ins, kOutside);
     }
@@ -380,7 +384,7 @@ class Cutter {
 
   // A modelled call in the middle of an FX graph, which stops for it.
   bool isStep(const Instruction& ins) const {
-    return !native_ && ir::isStop(ins) && operators_ > 0 && !impure_;
+    return !native_ && ir::isStop(ins) && operators_ > 0 && !impure_ && !fresh_.any();
   }
 
   bool isGraph(const Instruction& ins) const {
@@ -451,6 +455,11 @@ class Cutter {
     return ins.op == Op::kAten && ir::isImpure(trace_, ins, traits_(trace_.opNames[ins.opName]).impure);
   }
 
+  // Is the graph, with it, none that can be run again? An FX graph may write to tensors of its own.
+  bool changesSomething(const Instruction& ins) const {
+    return isImpure(ins) && (native_ || !fresh_.takes(ins));
+  }
+
   bool usesLate(const Instruction& ins) const {
     std::vector<ValueId> used;
     ir::collectValues(trace_, trace_.operandsOf(ins), used);
@@ -459,7 +468,7 @@ class Cutter {
 
   // Making an object that runs nobody's code: nobody can tell when that is.
   bool isBareBuild(const Instruction& ins) const {
-    return !native_ && ins.op == Op::kBuild && isBare(trace_.operandsOf(ins)[0]);
+    return !native_ && ins.op == Op::kBuild && isQuietBuild(trace_, trace_.operandsOf(ins)[0]);
   }
 
   bool isDeferrable(const Instruction& ins) const {
@@ -476,9 +485,8 @@ class Cutter {
     if (isSpeculated(ins) || isQuestion(ins)) {
       return !native_ && operators_ > 0;  // before there is anything to compute it is asked at once
     }
-    std::vector<bool> seen(ins.op == Op::kBuild ? trace_.recipes.size() : 0);
     return ins.deferrable || (ir::isGraphOp(ins.op) && ins.op != Op::kAten) ||
-           (ins.op == Op::kBuild && isPlain(trace_.operandsOf(ins)[0], seen));
+           (ins.op == Op::kBuild && isPlainBuild(trace_, trace_.operandsOf(ins)[0]));
   }
 
   // A decision on contents in the middle of an FX graph is checked when all of the graph has been computed,
@@ -529,7 +537,9 @@ class Cutter {
     graphEnd_ = body_.size();
     lastInGraph_ = at_;
     impure_ = impure_ || impure;
-    if (native_) {
+    if (!native_) {
+      fresh_.add(ins);
+    } else {
       if (!own_.takes(ins)) {
         writes_.add(ins);
       }
@@ -550,7 +560,9 @@ class Cutter {
     }
     const bool silent = isBareBuild(ins);
     deferred_ = deferred_ || !silent;
-    acts_ = acts_ || !(silent || isSpeculated(ins) || isQuestion(ins));
+    // What only stores does so in any grad mode.
+    const bool stores = ins.op == Op::kSetAttr || ins.op == Op::kSetItem || ins.op == Op::kSetCell;
+    acts_ = acts_ || !(silent || stores || isSpeculated(ins) || isQuestion(ins));
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       late_[ins.firstResult + r] = true;
     }
@@ -600,6 +612,7 @@ class Cutter {
     impure_ = deferred_ = acts_ = guarded_ = followed_ = reads_ = false;
     writes_.clear();
     own_.clear();
+    fresh_.clear();
     std::fill(madeIn_.begin(), madeIn_.end(), kOutside);
     std::fill(late_.begin(), late_.end(), false);
     std::fill(lateBlock_.begin(), lateBlock_.end(), false);
@@ -609,51 +622,10 @@ class Cutter {
   // Making the result can't raise where it is a value or built-in containers of values, so nobody leaves
   // there; else all locals at the end would be outputs.
   void dropSnapshotOfReturn() {
-    std::vector<bool> seen(trace_.recipes.size());
-    if (!out_.empty() && out_.back().op == Op::kRet && isPlain(trace_.operandsOf(out_.back())[0], seen)) {
+    if (!out_.empty() && out_.back().op == Op::kRet &&
+        isPlainBuild(trace_, trace_.operandsOf(out_.back())[0])) {
       out_.back().snap = ir::kNone;
     }
-  }
-
-  bool isPlain(const Operand& operand, std::vector<bool>& seen) const {
-    if (operand.kind != ir::OperandKind::kRecipe || seen[operand.id]) {
-      return true;
-    }
-    seen[operand.id] = true;
-    const ir::Recipe& recipe = trace_.recipes[operand.id];
-    if (recipe.kind != ir::RecipeKind::kTuple && recipe.kind != ir::RecipeKind::kList &&
-        recipe.kind != ir::RecipeKind::kDict && recipe.kind != ir::RecipeKind::kSlice) {
-      return false;
-    }
-    return std::all_of(recipe.parts.begin(), recipe.parts.end(),
-                       [&](const Operand& part) { return isPlain(part, seen); });
-  }
-
-  // Does building it run nobody's code, whenever that is?
-  bool isBare(const Operand& operand) const {
-    std::vector<bool> seen(trace_.recipes.size());
-    std::vector<Operand> open = {operand};
-    while (!open.empty()) {
-      const Operand next = open.back();
-      open.pop_back();
-      if (next.kind != ir::OperandKind::kRecipe || seen[next.id]) {
-        continue;
-      }
-      seen[next.id] = true;
-      const ir::Recipe& recipe = trace_.recipes[next.id];
-      if (!isBareKind(recipe.kind)) {
-        return false;
-      }
-      open.insert(open.end(), recipe.parts.begin(), recipe.parts.end());
-    }
-    return true;
-  }
-
-  static bool isBareKind(ir::RecipeKind kind) {
-    return kind == ir::RecipeKind::kTuple || kind == ir::RecipeKind::kList || kind == ir::RecipeKind::kDict ||
-           kind == ir::RecipeKind::kSlice || kind == ir::RecipeKind::kFunction ||
-           kind == ir::RecipeKind::kMethod || kind == ir::RecipeKind::kCell ||
-           kind == ir::RecipeKind::kInstance;
   }
 
   // Which values the marks name follows from who uses what.
@@ -746,6 +718,7 @@ class Cutter {
   std::vector<uint32_t> wanted_;    // instructions before which a segment had to end
   PartWrites writes_;               // of the open segment
   OwnWrites own_;                   // likewise
+  FreshWrites fresh_;               // likewise, where the graph is an FX backend's
   std::vector<uint32_t> madeIn_;    // by value: the number of the open segment
   std::vector<uint32_t> madeAt_;    // by value that an operator of it makes: the instruction
   std::vector<bool> canFail_;       // by block

@@ -7,6 +7,7 @@
 // Threads: the GIL is needed. No pending exception is lost, and none is left.
 #pragma once
 
+#include <Python.h>
 #include <cstdint>
 
 namespace kintsugi::pyapi {
@@ -14,5 +15,8 @@ namespace kintsugi::pyapi {
 void watchAbcs();
 // The number of registrations since watchAbcs() was first called; 0 before.
 uint64_t abcRegistrations();
+// Is it Python code that runs when isinstance() or issubclass() asks an ABC of the standard library? It reads
+// classes and registrations, and nothing else.
+bool asksAbc(PyCodeObject* code);
 
 }  // namespace kintsugi::pyapi

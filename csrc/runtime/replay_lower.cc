@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <span>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "guard/shown_values.h"
@@ -8,6 +9,7 @@
 #include "ir/reach.h"
 #include "ir/segment_stops.h"
 #include "ir/segments.h"
+#include "ops/operator.h"
 #include "pyapi/drop_reference.h"
 #include "runtime/compiled_trace.h"
 #include "runtime/replay_program.h"
@@ -59,6 +61,7 @@ class Lowering {
   void checkSteps() const;
   void findShown(SegmentCode& segment);
   void findStops(SegmentCode& segment);
+  void findRewritten(SegmentCode& segment);
   void findSegmentDrops(SegmentCode& segment);
   void findLeftAtReturn();
   void findDroppedSources(const ir::SourceRoots& roots);
@@ -428,6 +431,7 @@ void Lowering::addSegments() {
       if (!open) {
         findShown(segment);
         findStops(segment);
+        findRewritten(segment);
         findSegmentDrops(segment);
       }
     } else if (open) {
@@ -449,6 +453,47 @@ void Lowering::findShown(SegmentCode& segment) {
     segment.shows.push_back(guard::isGiven(recording_.document, trace_.code[code_.steps[at].index],
                                            [&](ir::ValueId value) { return made.contains(value); }));
   }
+}
+
+// What the graph has made and shares memory with a tensor that it writes to. `first` of a value: the first
+// one that may share its memory.
+void Lowering::findRewritten(SegmentCode& segment) {
+  if (!segment.writes || segment.offGraph.empty()) {
+    return;
+  }
+  std::unordered_map<ir::ValueId, ir::ValueId> before;  // by value: another one of the same memory
+  const auto first = [&before](ir::ValueId value) {
+    for (auto found = before.find(value); found != before.end(); found = before.find(value)) {
+      value = found->second;
+    }
+    return value;
+  };
+  const auto join = [&](ir::ValueId a, ir::ValueId b) {
+    a = first(a);
+    b = first(b);
+    if (a != b) before[std::max(a, b)] = std::min(a, b);
+  };
+  std::vector<ir::ValueId> written, made, used;
+  for (const size_t at : segment.graph) {
+    const ir::Instruction& ins = trace_.code[code_.steps[at].index];
+    for (uint32_t r = 0; r < ins.resultCount; ++r) {
+      made.push_back(ins.firstResult + r);
+      join(ins.firstResult, ins.firstResult + r);
+    }
+    if (ins.op != Op::kAten || ins.resultCount == 0) continue;
+    const std::string& name = trace_.opNames[ins.opName];
+    const torchapi::OpEffects effects = torchapi::opEffects(name);
+    if (effects.freshResults || ops::has(name, ops::Trait::kFresh)) continue;
+    const auto operands = trace_.operandsOf(ins);
+    used.clear();
+    ir::collectValues(trace_, effects.writes ? operands.first(1) : operands, used);
+    for (const ir::ValueId value : used) join(value, ins.firstResult);
+    if (effects.writes) written.push_back(ins.firstResult);
+  }
+  std::unordered_set<ir::ValueId> roots;
+  for (const ir::ValueId value : written) roots.insert(first(value));
+  std::copy_if(made.begin(), made.end(), std::back_inserter(segment.rewritten),
+               [&](ir::ValueId value) { return roots.contains(first(value)); });
 }
 
 void Lowering::findStops(SegmentCode& segment) {

@@ -180,8 +180,9 @@ bool Run::isUnseen(const SegmentCode& segment, size_t at) const {
 }
 
 // Leaves the segment at a step inside it, after the graph has been computed. The frames may need values that
-// are no outputs of the graph: these are computed by its instructions, which write nothing and have succeeded
-// before. If autograd may differentiate them, all of the graph is computed again, so that everything that the
+// are no outputs of the graph: these are computed by its instructions, which have succeeded before and write
+// to nothing but tensors of the graph, which no frame holds: they are made anew, so that nothing is written
+// twice. If autograd may differentiate them, all of the graph is computed again, so that everything that the
 // frames hold belongs to one autograd graph.
 Outcome Run::leaveSegment(const GraphRun& graph, size_t at, bool gradMode, Outcome outcome) {
   const SegmentCode& segment = graph.segment();
@@ -195,6 +196,9 @@ Outcome Run::leaveSegment(const GraphRun& graph, size_t at, bool gradMode, Outco
         storage_.drop(ins.firstResult + r);
       }
     }
+  }
+  for (const ir::ValueId value : segment.rewritten) {
+    storage_.drop(value);
   }
   if (!completeGraph(graph, at, gradMode)) {
     Py_XDECREF(type);

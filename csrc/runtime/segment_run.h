@@ -36,8 +36,9 @@ struct SegmentCode {
   std::vector<size_t> offGraph;  // steps of the body that are not in the graph: they run after it
   std::vector<bool> shows;       // by step of `offGraph`: it is given something that the graph makes
   std::vector<Stop> stops;
-  std::vector<ir::ValueId> drops;  // what dies between the marks and is there when a runner has stood in
-  bool dropsObjects = false;       // some of them are objects
+  std::vector<ir::ValueId> drops;      // what dies between the marks and is there when a runner has stood in
+  bool dropsObjects = false;           // some of them are objects
+  std::vector<ir::ValueId> rewritten;  // of the graph's values: those in memory that it writes to
   bool writes = false;
   bool writesUnseen = false;
   bool random = false;

@@ -309,6 +309,9 @@ MetaLevel OpDrain::resultLevel(const OpLog::Entry& entry, const OpSchema& schema
       level = std::min(level, MetaLevel::kRank);
       number = number || !value.isSymIntList();
     }
+    if (schema.dynamicIfMask && value.isInt() && value.toInt() < 0) {
+      level = std::min(level, MetaLevel::kRank);
+    }
     forEachTensor(value, [&](const at::Tensor& t) {
       if (t.defined()) {
         level = std::min(level, levelOf(t));

@@ -50,7 +50,7 @@ struct OpSchema {
   bool mutates = false;        // writes to a tensor or draws random numbers
   bool dynamicShape = false;   // the sizes of the results depend on the data
   bool likelyShape = false;    // nothing says whether the sizes depend on the data
-  bool dynamicIfMask = false;  // they depend on the data if an index is a mask
+  bool dynamicIfMask = false;  // they depend on the data if an index is a mask, or a number is negative
   bool makesEmpty = false;     // makes uninitialized memory
   bool ofMetadata = false;     // the result follows from metadata alone
   // The rank of the results depends on sizes, or is not known to be independent of them.

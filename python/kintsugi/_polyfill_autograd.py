@@ -32,6 +32,9 @@ def _custom_forward(*args: Any) -> None:
     """What torch makes of it has the code of all that it makes: that sets two attributes of the context."""
 
 
+_under_mode = torch.no_grad()(_custom_forward)  # likewise: a function that passes on what it is given
+
+
 class Context(FunctionCtx):  # type: ignore[misc]
     """Takes the place of `ctx` while `forward` runs."""
 
@@ -84,7 +87,10 @@ def _keeps_to_attributes(code: CodeType, name: str) -> bool:
 
 def _keeps_to_context(function: Any) -> bool:
     """The same of the context, a function's first argument."""
-    while type(function) is FunctionType and function.__code__ is _custom_forward.__code__:
+    while type(function) is FunctionType and function.__code__ in (
+        _custom_forward.__code__,
+        _under_mode.__code__,
+    ):
         function = function.__wrapped__  # type: ignore[attr-defined]
     if type(function) is not FunctionType or function.__code__.co_argcount == 0:
         return False

@@ -76,6 +76,9 @@ from kintsugi._polyfill_iterators import (  # noqa: F401
 )
 from kintsugi._polyfill_modes import attribute_of, read_attribute, seen_by_mode, under_mode  # noqa: F401
 from kintsugi._polyfill_operators import (  # noqa: F401
+    compare_tuples,
+    contraction_path,
+    einsum_in_order,
     operator_call,
     operator_delitem,
     operator_iadd,
@@ -92,6 +95,18 @@ from kintsugi._polyfill_operators import (  # noqa: F401
     operator_itruediv,
     operator_ixor,
     operator_setitem,
+    order_eq,
+    order_ge,
+    order_gt,
+    order_le,
+    order_lt,
+    order_ne,
+    test_eq,
+    test_ge,
+    test_gt,
+    test_le,
+    test_lt,
+    test_ne,
 )
 
 _MISSING: Any = object()
@@ -677,39 +692,6 @@ def compare(
     if identity is None:
         raise TypeError(problem)
     return (a is b) is identity
-
-
-# A comparison and the question for its truth, which CPython 3.13 has as one instruction. Here they are two.
-
-
-def test_lt(a: Any, b: Any, /) -> bool:
-    value = a < b
-    return True if value else False
-
-
-def test_le(a: Any, b: Any, /) -> bool:
-    value = a <= b
-    return True if value else False
-
-
-def test_eq(a: Any, b: Any, /) -> bool:
-    value = a == b
-    return True if value else False
-
-
-def test_ne(a: Any, b: Any, /) -> bool:
-    value = a != b
-    return True if value else False
-
-
-def test_gt(a: Any, b: Any, /) -> bool:
-    value = a > b
-    return True if value else False
-
-
-def test_ge(a: Any, b: Any, /) -> bool:
-    value = a >= b
-    return True if value else False
 
 
 def says_true(value: Any, /) -> bool:

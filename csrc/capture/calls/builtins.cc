@@ -6,6 +6,7 @@
 #include "capture/calls/drive.h"
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
+#include "capture/calls/numpy.h"
 #include "capture/calls/open_lists.h"
 #include "capture/classes.h"
 #include "capture/foreign.h"
@@ -249,19 +250,30 @@ Flow iterModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
+// True for what C code makes of an array, by its length and items.
+bool iteratesArray(PyObject* iterator) {
+  if (Py_TYPE(iterator) != &PySeqIter_Type) return false;
+  const pyapi::Ref<> parts = pyapi::steal(PyObject_CallMethod(iterator, "__reduce__", nullptr));
+  PyErr_Clear();
+  PyObject* given = parts && PyTuple_GET_SIZE(parts.get()) > 1 ? PyTuple_GET_ITEM(parts.get(), 1) : nullptr;
+  return given != nullptr && PyTuple_Check(given) && PyTuple_GET_SIZE(given) == 1 &&
+         isArray(PyTuple_GET_ITEM(given, 0));
+}
+
 // True for an iterator of the trace, so that the trace knows what comes next.
 bool isFollowed(RecordContext& rec, Shadow iterator) {
   return iterator.isVirtual() && isConsumed(rec.objects.virtualOf(iterator)) &&
          rec.objects.virtualOf(iterator).value == ir::kNone;
 }
 
-// A step. Iterators of builtin containers call no other code.
+// A step. Iterators of builtin containers and of arrays call no other code.
 Flow unknownNext(CallContext& ctx, Shadow& result) {
   static const std::unordered_set<PyTypeObject*> plain = {
       &PyListIter_Type,    &PyTupleIter_Type,    &PyRangeIter_Type,
       &PyDictIterKey_Type, &PyDictIterItem_Type, &PyDictIterValue_Type,
       &PySetIter_Type,     &PyUnicodeIter_Type,  &PyBytesIter_Type};
-  return plain.contains(Py_TYPE(ctx.args[0])) ? knownModel(ctx, result) : opaqueModel(ctx, result);
+  const bool known = plain.contains(Py_TYPE(ctx.args[0])) || iteratesArray(ctx.args[0]);
+  return known ? knownModel(ctx, result) : opaqueModel(ctx, result);
 }
 
 Flow nextModel(CallContext& ctx, Shadow& result) {
@@ -633,10 +645,18 @@ Flow sliceModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
+// `module.__getattribute__(name)`, which torch's modules with settings call. A plain module has no other way
+// to read an attribute.
+Flow moduleGetattributeModel(CallContext& ctx, Shadow& result) {
+  const bool plain = ctx.total() == 2 && ctx.kwnames == nullptr && PyModule_CheckExact(ctx.args[0]);
+  return plain ? getattrModel(ctx, result) : opaqueModel(ctx, result);
+}
+
 constexpr ModelRow kRows[] = {
     {"builtins.len", lenModel},
     {"builtins.type", typeModel},
     {"builtins.getattr", getattrModel},
+    {"types.ModuleType.__getattribute__", moduleGetattributeModel},
     {"builtins.hasattr", hasattrModel},
     {"builtins.callable", callableModel},
     {"builtins.int", intModel},

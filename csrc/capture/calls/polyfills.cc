@@ -12,6 +12,7 @@
 #include "capture/calls/group_uses.h"
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
+#include "capture/calls/numpy.h"
 #include "capture/calls/open_lists.h"
 #include "capture/nested_frames.h"
 #include "capture/shown.h"
@@ -536,7 +537,7 @@ struct Iteration {
 };
 constexpr Iteration kIterations[] = {
     {.polyfill = "sum_", .objects = true},
-    {.polyfill = "set_"},
+    {.polyfill = "set_", .objects = true},
     {.polyfill = "deque_"},
     {.polyfill = "list_", .asksLength = true},
     {.polyfill = "tuple_", .asksLength = true},
@@ -578,7 +579,9 @@ std::optional<Flow> iterateInstead(CallContext& ctx, const char* name, Shadow& r
     // Its `__iter__` may return any object, whose `__next__` may be Python code.
     const bool python = !ctx.shadows.any(i).isValue() && !torchapi::isTensor(ctx.args.any(i)) &&
                         pythonMethod(ctx.args.any(i), "__iter__") != nullptr;
-    if (call->lazy && (open || python)) return true;
+    // Nothing of an array's contents is guarded: each item is a step.
+    const bool array = ctx.shadows.any(i).isSource() && isArray(ctx.args.any(i));
+    if (call->lazy && (open || python || array)) return true;
     return ((call->objects && python) || makesFrames(ctx, i)) &&
            !(call->asksLength && asksPythonForLength(ctx.args.any(i)));
   };

@@ -14,6 +14,10 @@ namespace {
 
 bool isTextCallable(PyObject* object) { return PyCallable_Check(object) == 1; }
 
+// A text of a class of its own (`torch.__version__`): its characters can't change, and C code reads nothing
+// else.
+bool isDerivedText(PyObject* object) { return PyUnicode_Check(object) && !PyUnicode_CheckExact(object); }
+
 // Pins the arguments. False: they can't be pinned, or the recording has ended.
 bool pinArguments(CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
@@ -21,7 +25,7 @@ bool pinArguments(CallContext& ctx) {
     if (shadow.isConst() && ctx.rec.guards.isFrozen(ctx.args.any(i))) continue;
     if (ctx.rec.guards.comesFromStep(shadow)) return false;
     const bool pinned =
-        pyapi::isA(ctx.args.any(i), Known::kPattern) && shadow.isSource()
+        (pyapi::isA(ctx.args.any(i), Known::kPattern) || isDerivedText(ctx.args.any(i))) && shadow.isSource()
             ? ctx.rec.guards.pin(shadow, ctx.args.any(i))
             : !isTextCallable(ctx.args.any(i)) && ctx.rec.guards.tryPinDeep(shadow, ctx.args.any(i));
     if (!pinned) return false;

@@ -12,6 +12,7 @@
 #include "pyapi/frame.h"
 #include "pyapi/functions.h"
 #include "pyapi/known_objects.h"
+#include "pyapi/plain.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -68,6 +69,7 @@ bool TorchSteps::acceptsTorch(Shadow shadow, PyObject* object) {
   if (torchapi::isTensor(object))
     return torchapi::isExactTensorType(Py_TYPE(object)) && !isForeign(shadow, object);
   if (isPlain(object) || (shadow.isConst() && isNumpyScalar(object))) return true;
+  if (shadow.isSource() && pyapi::isNumpyNumber(object)) return true;  // its value is guarded
   if (shadow.isVirtual()) {
     Virtual& v = rec_.objects.virtualOf(shadow);
     switch (v.kind) {

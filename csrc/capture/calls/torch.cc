@@ -48,6 +48,31 @@ Flow streamCaptureModel(CallContext& ctx, Shadow& result) {
   return torchapi::hasCapturingDevices() ? knownModel(ctx, result) : constantModel(ctx, result);
 }
 
+// torch.functional.einsum() of more than two tensors asks opt_einsum for the order, where that is installed:
+// Python code of another library, which looks at nothing but sizes. A polyfill asks it for sizes.
+Flow einsumModel(CallContext& ctx, Shadow& result) {
+  bool many = ctx.kwnames == nullptr && ctx.total() > 3 && PyUnicode_CheckExact(ctx.args[0]) &&
+              !torchapi::hasModes() && !torchapi::hasFunctionModes() && !torchapi::transformsActive();
+  for (size_t i = 1; i < ctx.total(); ++i)
+    many = many && torchapi::isExactTensorType(Py_TYPE(ctx.args.any(i))) &&
+           !isForeign(ctx.shadows.any(i), ctx.args.any(i));
+  if (many) {
+    if (auto flow = enterPolyfill(ctx, "einsum_in_order", result)) return *flow;
+  }
+  return inlineFunction(ctx, result);
+}
+
+// What opt_einsum says of sizes follows from these, and is computed while recording.
+Flow contractionModel(CallContext& ctx, Shadow& result) {
+  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
+  }
+  const Paused paused(ctx.rec.pauses);
+  result = Shadow::constant();
+  return run(ctx);
+}
+
 // Two tensors exchange what they are, and shadows would name the wrong one from now on. The function refuses
 // tensors that somebody refers to weakly, as the recording does, so that no caller of it can be a step
 // either.
@@ -300,6 +325,11 @@ constexpr ModelRow kRows[] = {
     // functorch: the functions behind the public ones.
     {"torch._functorch.vmap.lazy_load_decompositions", fixedAnswerModel, kWritesProcess},
     {"torch._functorch.eager_transforms.linearize", functorchModel},
+    {"torch.functional.einsum", einsumModel},
+    // These are recorded as Python code: most of what they are asked ends without an operator.
+    {"torch.nn.functional._canonical_mask", inlineFunction},
+    {"torch.nn.functional._none_or_dtype", inlineFunction},
+    {"kintsugi._polyfill_operators.contraction_path", contractionModel},
 };
 
 static_assert(statesAreNamed(kRows));

@@ -438,7 +438,8 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
     prepareTorchWrapper(call.callable);
   }
   if (!pinCallee(rec, call)) return rec.execute(ctx.act, ctx.instr);
-  if (isTorchFunctional(call.callable) && torchArguments(rec, call) && staticArguments(rec, call)) {
+  if (isTorchFunctional(call.callable) && modelOfFunction(call.callable) != inlineFunction &&
+      torchArguments(rec, call) && staticArguments(rec, call)) {
     return rec.torch.torchStep(ctx, result);
   }
   PendingFrame pending = pendingFor(call);

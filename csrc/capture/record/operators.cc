@@ -268,6 +268,33 @@ bool guardEquality(RecordContext& rec, Shadow a, PyObject* x, Shadow b, PyObject
   return true;
 }
 
+// Does C code that orders tuples ask methods in Python of what they hold?
+bool holdsPythonMethods(PyObject* tuple, const char* method) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(tuple, i);
+    if (PyTuple_CheckExact(item) && holdsPythonMethods(item, method)) return true;
+    if (pythonMethod(item, "__eq__") != nullptr || pythonMethod(item, method) != nullptr) return true;
+  }
+  return false;
+}
+
+// Such tuples are compared by a polyfill, item by item. Nothing: they are other operands.
+std::optional<Flow> compareItems(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject *x = act.peek(2), *y = act.peek(1);
+  const char* method = kComparisons[in.arg].method;
+  if (!PyTuple_CheckExact(x) || !PyTuple_CheckExact(y) || rec.guards.comesFromStep(f.top(2)) ||
+      rec.guards.comesFromStep(f.top(1)) || !(holdsPythonMethods(x, method) || holdsPythonMethods(y, method)))
+    return std::nullopt;
+  if (in.op == op::COMPARE_AND_TEST) return testComparison(rec, f, act, in);
+  PyObject* function = polyfill("compare_tuples");
+  PyObject* order = polyfill((std::string("order_") + kComparisons[in.arg].function).c_str());
+  if (function == nullptr || order == nullptr) return std::nullopt;
+  rec.guards.guardType(f.top(2), x);
+  rec.guards.guardType(f.top(1), y);
+  PyObject* unequal = in.arg == Py_EQ ? Py_False : in.arg == Py_NE ? Py_True : Py_None;
+  return rec.callees.callInPlace(f, act, in, function, 2, {order, unequal});
+}
+
 // For a comparison whose result may be any object.
 Flow compareAny(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   return in.op == op::COMPARE_AND_TEST
@@ -321,6 +348,9 @@ Flow compareOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr&
   }
   if (simple && rec.guards.tryPinDeep(f.top(2), x) && rec.guards.tryPinDeep(f.top(1), y))
     return pinAndRun(rec, f, act, in, 2);
+  if (rec.live()) {
+    if (auto flow = compareItems(rec, f, act, in)) return *flow;
+  }
   if (rec.live() && equality && guardEquality(rec, a, x, b, y)) return decided();
   return rec.live() ? compareAny(rec, f, act, in) : rec.execute(act, in);
 }

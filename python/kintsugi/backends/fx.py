@@ -327,6 +327,14 @@ def tensors(inputs: Sequence[Any]) -> list[torch.Tensor]:
     return [value for value in inputs if isinstance(value, torch.Tensor)]
 
 
+@functools.cache
+def load() -> None:
+    """Imports what graphs need besides torch.fx, by describing one that does nothing."""
+    graph = fx.Graph()
+    graph.output((graph.placeholder("x"),))
+    _add_meta(fx.GraphModule(torch.nn.Module(), graph), [torch.empty(1)], None)
+
+
 def _open_inputs(inputs: Sequence[Any]) -> list[Any]:
     """What a graph with symbols is called with."""
     return [value for value in inputs if _is_input(value, True)]

@@ -133,6 +133,13 @@ class SegmentCompiler:
 
         return fx.backend_compile(segment, lookup(self.backend), name=self.name, **self._backend_options())
 
+    def prepare(self) -> None:
+        """Imports what the first graph will need."""
+        from . import fx
+
+        fx.load()
+        lookup(self.backend)
+
     @property
     def name(self) -> str:
         return self.backend if isinstance(self.backend, str) else getattr(self.backend, "__name__", "custom")
