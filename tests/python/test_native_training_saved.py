@@ -194,6 +194,13 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "aten.nll_loss.default": [(f(2, 3), i(0, 2))],
     "aten.repeat.default": [(f(2, 3), [2, 1])],
     "aten.topk.default": [(f(2, 3), 2)],
+    "aten.glu.default": [(f(2, 4), 1)],
+    "aten.flip.default": [(f(2, 3), [1])],
+    "aten.lerp.Tensor": [(f(2, 3), f(2, 3, seed=1), f(2, 3, seed=2))],
+    "aten.einsum.default": [
+        ("ij,kj->ik", [f(2, 3), f(4, 3, seed=1)]),
+        ("bi,bi,bi->bi", [f(2, 3), f(2, 3, seed=1), f(2, 3, seed=2)]),
+    ],
     "aten.split.Tensor": [(f(2, 3), 1)],
     "aten.split.sizes": [(f(2, 3), [1, 2], 1)],
     "aten.split_with_sizes.default": [(f(2, 3), [1, 2], 1)],
