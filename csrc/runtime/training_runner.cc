@@ -66,6 +66,19 @@ class GradModeScope {
   const bool before_;
 };
 
+// A hook of a leaf can see which other gradients are there when it is called: those that eager mode has by
+// then.
+bool seesOrder(const torchapi::GradNodeForm& form, std::span<const Value> inputs) {
+  size_t leaves = 0;
+  bool hooks = false;
+  for (const uint32_t input : form.gets) {
+    if (inputs[input].kind != ValueKind::kTensor) continue;
+    leaves += torchapi::isFollowedLeaf(inputs[input].tensor) ? 1 : 0;
+    hooks = hooks || torchapi::hasLeafHooks(inputs[input].tensor);
+  }
+  return hooks && leaves + form.madeAt.size() > 2;
+}
+
 void updateMinimum(std::atomic<uint64_t>& least, uint64_t time) {
   uint64_t seen = least.load(std::memory_order_relaxed);
   while (time < seen && !least.compare_exchange_weak(seen, time, std::memory_order_relaxed)) {
@@ -218,6 +231,9 @@ bool TrainingRunner::fits(const Code& code, std::span<const Value> inputs) const
   const TrainingPlans& plans = code.plans;
   if (inputs.size() != plans.inputs.size() || !torchapi::mayUseOwnKernels() ||
       !torchapi::mayReplaceSegment() || (plans.gradBefore && *plans.gradBefore != torchapi::gradMode())) {
+    return false;
+  }
+  if (seesOrder(plans.form, inputs)) {
     return false;
   }
   for (size_t k = 0; k < inputs.size(); ++k) {

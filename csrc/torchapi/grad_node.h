@@ -1,11 +1,20 @@
-// The node that stands for a compiled segment in autograd's graph.
+// The nodes that stand for a compiled segment in autograd's graph.
 //
-// A node keeps what the backward takes, watches what eager mode would keep (torchapi/kept_tensors.h), and
-// runs compiled code. Sometimes it can't: a gradient of the gradient is asked for, or the gradients are of
+// They keep what the backward takes, watch what eager mode would keep (torchapi/kept_tensors.h), and run
+// compiled code. Sometimes that can't be: a gradient of the gradient is asked for, or the gradients are of
 // another kind than the code was made for. Then the segment is run again from its inputs with autograd, which
-// differentiates it.
+// differentiates it (torchapi/segment_gradients.h).
 //
-// Ownership: a node shares its code. Threads: autograd runs a node on any; one run at a time. GIL: must not
+// A segment with one output that autograd follows is one node. Otherwise each output has a node, whose hooks
+// are the output's, and the inputs are behind gates: one for all inputs that the same outputs lead to.
+//
+//   f(x, w): a = x.sin(); b = a0.cos() * w      a ─▶ output 0 ─▶ gate {a, b}: x
+//                                               b ─▶ output 1 ─┘─▶ gate {b}: w
+//
+// So autograd reaches the inputs that it reaches in eager mode, and calls the hooks of outputs in its order.
+// The first gate that runs computes all gradients; each hands out those of its inputs.
+//
+// Ownership: nodes share their code. Threads: autograd runs a node on any; one run at a time. GIL: must not
 // be held while a node runs; attach needs none. Invalidation: none.
 #pragma once
 
@@ -25,11 +34,32 @@ struct GradNodeForm : ir::KeptForm {
   std::vector<uint32_t> written = {};
 };
 
+// The nodes of a segment.
+struct NodePlan {
+  struct Gate {
+    uint64_t outputs = GradNodeForm::kAll;  // those that lead to its inputs
+    std::vector<uint32_t> gets;             // results of the backward
+    uint32_t rank = 0;
+  };
+  struct Output {
+    uint32_t rank = 0;
+    bool hasGatesBefore = false;  // eager mode has inputs' gradients before it comes to this output
+  };
+  // Eager mode runs backwards from the highest rank to the lowest. There is a number for each gate and output.
+  std::vector<Gate> gates;      // by rank
+  std::vector<Output> outputs;  // that autograd follows
+  std::vector<uint32_t> order;  // outputs by rank
+
+  explicit NodePlan(const GradNodeForm& form);
+  bool isSingle() const { return outputs.size() == 1; }
+};
+
 class GradNodeCode {
  public:
-  explicit GradNodeCode(GradNodeForm form) : form_(std::move(form)) {}
+  explicit GradNodeCode(GradNodeForm form) : form_(std::move(form)), nodes_(form_) {}
   virtual ~GradNodeCode() = default;
   const GradNodeForm& form() const { return form_; }
+  const NodePlan& nodes() const { return nodes_; }
 
   // The results that are asked for, and the tapes that have to be run for them. Empty: all.
   struct Requested {
@@ -48,11 +78,16 @@ class GradNodeCode {
 
  private:
   GradNodeForm form_;
+  NodePlan nodes_;
 };
 
 // True if a segment may be run below autograd, with one node for all of it. False if somebody watches what
 // autograd keeps, or if tangents are computed. For this thread.
 bool mayReplaceSegment();
+// True if the tensor is a leaf whose gradient a hook gets to see when it is there.
+bool hasLeafHooks(const void* impl);
+// True if the tensor is a leaf that autograd follows.
+bool isFollowedLeaf(const void* impl);
 // True if the tensor has a tangent, of forward-mode differentiation.
 bool hasTangent(const void* impl);
 
