@@ -1,0 +1,92 @@
+// Inside torchapi only. SegmentGradients: the backward of one run of a segment, which its nodes
+// (torchapi/grad_node.h) share.
+//
+// Idea: outputs' nodes bring gradients, gates take those of inputs. All gradients are computed at once, when
+// the first gate runs: in general each output of the backward has run by then. Where one comes later, because
+// it has hooks that eager mode calls later, what depends on it is computed once more.
+//
+// Ownership: shares the code, inputs and what was kept; knows its nodes, and does not hold them. Threads: any;
+// one backward at a time computes. GIL: must not be held while gradients are computed. Invalidation: what is
+// kept goes behind a backward that does not keep the graph.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/input_metadata.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "torchapi/grad_node.h"
+#include "torchapi/kept_tensors.h"
+
+namespace kintsugi::torchapi {
+
+// Values that own their tensors.
+class OwnValues;
+
+class SegmentGradients {
+ public:
+  SegmentGradients(std::shared_ptr<const GradNodeCode> code, uint64_t forwardTime);
+
+  // When the segment has run.
+  void keepInputs(std::span<const Value> inputs);
+  KeptTensors& kept() { return kept_; }
+  // What nodes of outputs and gates there are. A node tells before it goes.
+  void addOutput(size_t output, torch::autograd::Node* node);
+  void addGate(size_t gate, torch::autograd::Node* node);
+  void forget(const torch::autograd::Node* node);
+
+  // Within a backward, before the hooks of an output are called: if they may see which gradients are there,
+  // the nodes run in eager mode's order.
+  void orderForHooks();
+  void arrive(size_t output, at::Tensor gradient);
+  // The gradients of a gate's inputs.
+  torch::autograd::variable_list give(size_t gate);
+
+ private:
+  // One backward.
+  struct Run {
+    int task = 0;
+    torch::autograd::variable_list gradients;  // by output
+    std::vector<bool> hasRun;                  // by output
+    std::vector<bool> waits;                   // by gate
+    uint64_t arrived = 0;                      // outputs whose gradients are there
+    uint64_t used = 0;                         // those that `made` was computed of
+    torch::autograd::variable_list made;
+  };
+
+  Run& runOf(int task);
+  uint64_t bitOf(size_t output) const;
+  uint64_t allOutputs() const;
+  uint64_t withGroups(uint64_t outputs) const;
+  bool isOutputExpected(const Run& run);
+  void finish(Run& run, size_t gate);
+  void release(uint64_t groups);
+  std::vector<bool> findRequested();
+  GradNodeCode::Requested findRequestedTapes(const Run& run, std::vector<bool> gets) const;
+  void compute(Run& run);
+  bool runCode(Run& run, bool all, const std::vector<bool>& requested);
+  void forwardAgain(torch::autograd::variable_list& aliases, OwnValues& outputs, bool create);
+  torch::autograd::variable_list runAgain(const Run& run);
+  at::Tensor gradientOrZeros(const at::Tensor& gradient, size_t output) const;
+  void separate(at::Tensor& made, const torch::autograd::Edge& edge) const;
+
+  const std::shared_ptr<const GradNodeCode> code_;
+  std::mutex mutex_;
+  KeptTensors kept_;
+  std::vector<Value> numbers_;  // by input: inputs that are no tensors
+  uint64_t forwardTime_;
+  uint64_t released_ = 0;  // groups of outputs whose backward has run
+  std::vector<Run> runs_;  // backwards that go on, or have raised
+
+  std::mutex nodesMutex_;  // of what follows; the last to be locked
+  std::vector<torch::autograd::Node*> outputs_, gates_;
+  std::vector<std::optional<torch::autograd::InputMetadata>> metadata_;  // by output
+  bool isOrdered_ = false;
+};
+
+}  // namespace kintsugi::torchapi
