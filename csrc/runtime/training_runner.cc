@@ -254,8 +254,9 @@ bool TrainingRunner::fits(const Code& code, std::span<const Value> inputs) const
   return true;
 }
 
-bool TrainingRunner::runForward(const std::shared_ptr<Code>& code, bool replay, std::span<const Value> inputs,
-                                std::vector<Value>& outputs) {
+std::optional<uint64_t> TrainingRunner::runForward(const std::shared_ptr<Code>& code, bool replay,
+                                                   std::span<const Value> inputs,
+                                                   std::vector<Value>& outputs) {
   const uint64_t start = diag::events::nowNs();
   const torchapi::GradNodeForm& form = code->plans.form;
   const size_t count = form.follows.size();
@@ -264,14 +265,15 @@ bool TrainingRunner::runForward(const std::shared_ptr<Code>& code, bool replay, 
     {
       const torchapi::GradModeOff off;
       if (!code->forward.runPlan(inputs, outputs)) {
-        return false;
+        return std::nullopt;
       }
     }
     const std::span<Value> all(outputs);
-    torchapi::attachGradNode({code, code->native.get()}, inputs, all.first(count), all.subspan(count),
-                             diag::events::nowNs() - start);
+    const uint64_t first =
+        torchapi::attachGradNode({code, code->native.get()}, inputs, all.first(count), all.subspan(count),
+                                 diag::events::nowNs() - start);
     outputs.resize(count);
-    return true;
+    return first;
   }
   std::vector<Value> leaves(inputs.begin(), inputs.end()), own;
   for (const uint32_t input : form.gets) {
@@ -294,23 +296,25 @@ bool TrainingRunner::runForward(const std::shared_ptr<Code>& code, bool replay, 
   }
   if (!done) {
     clearAll(own);
-    return false;
+    return std::nullopt;
   }
-  torchapi::attachGradNode({code, code->replay.get()}, inputs, outputs, own, diag::events::nowNs() - start);
-  return true;
+  return torchapi::attachGradNode({code, code->replay.get()}, inputs, outputs, own,
+                                  diag::events::nowNs() - start);
 }
 
-bool TrainingRunner::finish(const Code& code, std::span<const Value> inputs, std::vector<Value>& made,
-                            std::span<Value> outputs) {
+bool TrainingRunner::finish(const Code& code, uint64_t firstNode, std::span<const Value> inputs,
+                            std::vector<Value>& made, std::span<Value> outputs) {
   const TrainingPlans& plans = code.plans;
   std::vector<Value> looks(plans.epilogueCount);
   if (plans.epilogueCount != 0) {
     std::vector<Value> all(inputs.begin(), inputs.end());
     all.insert(all.end(), made.begin(), made.end());
     const GradModeScope scope;
+    const torchapi::LookOrder order(*code.native, firstNode);
     if (!code.epilogue.runPlan(all, looks)) {
       return false;
     }
+    order.end(inputs, looks);
   }
   for (size_t k = 0; k < outputs.size(); ++k) {
     const ir::SegmentPlace& result = plans.results[k];
@@ -407,8 +411,8 @@ SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::sp
       mask.kind = ValueKind::kTensor;
       all.push_back(mask);
     }
-    done = runForward(code, replay, all, made) && fitStores(code->plans, all, made) &&
-           finish(*code, all, made, outputs);
+    const auto first = runForward(code, replay, all, made);
+    done = first && fitStores(code->plans, all, made) && finish(*code, *first, all, made, outputs);
     if (done) {
       store(code->plans, all, made);
     }

@@ -6,12 +6,16 @@
 #include <utility>
 
 #include <ATen/SavedTensorHooks.h>
+#include <ATen/SequenceNumber.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
+
+#include <kintsugi_torch_features.h>
 
 #include "torchapi/native_tensors.h"
 #include "torchapi/node_ownership.h"
@@ -24,12 +28,12 @@ namespace autograd = torch::autograd;
 
 namespace {
 
-// An output, a gate, or both.
+// What an operator gives out, a gate, or both.
 class SegmentBackward final : public autograd::Node {
  public:
-  SegmentBackward(std::shared_ptr<SegmentGradients> shared, std::optional<size_t> output,
+  SegmentBackward(uint64_t number, std::shared_ptr<SegmentGradients> shared, std::optional<size_t> maker,
                   std::optional<size_t> gate)
-      : shared_(std::move(shared)), output_(output), gate_(gate) {}
+      : Node(number), shared_(std::move(shared)), maker_(maker), gate_(gate) {}
   ~SegmentBackward() override { shared_->forget(this); }
 
   std::string name() const override { return "KintsugiSegmentBackward"; }
@@ -42,17 +46,18 @@ class SegmentBackward final : public autograd::Node {
 
  protected:
   autograd::variable_list apply(autograd::variable_list&& gradients) override {
-    if (output_) shared_->arrive(*output_, std::move(gradients[0]));
+    if (maker_) shared_->arrive(*maker_, std::move(gradients));
     gradients.clear();
     return gate_ ? shared_->give(*gate_) : autograd::variable_list(num_outputs());
   }
 
  private:
   const std::shared_ptr<SegmentGradients> shared_;
-  const std::optional<size_t> output_, gate_;
+  const std::optional<size_t> maker_, gate_;
 };
 
-using NodePointer = decltype(makeNode<SegmentBackward>(std::shared_ptr<SegmentGradients>(), size_t{}, size_t{}));
+using NodePointer = decltype(makeNode<SegmentBackward>(uint64_t{}, std::shared_ptr<SegmentGradients>(),
+                                                       size_t{}, size_t{}));
 
 autograd::edge_list edgesTo(const GradNodeForm& form, std::span<const uint32_t> gets,
                             std::span<const Value> inputs) {
@@ -63,69 +68,98 @@ autograd::edge_list edgesTo(const GradNodeForm& form, std::span<const uint32_t> 
   return edges;
 }
 
-// The nodes of outputs that autograd follows. They are made from the last to the first in which autograd runs
-// them.
-std::vector<NodePointer> makeNodes(const std::shared_ptr<SegmentGradients>& shared, const GradNodeCode& code,
-                                   std::span<const Value> inputs) {
+// The nodes of the operators that give something out. Gates have the lowest numbers, so that all gradients are
+// there when the first one runs; behind them there are numbers for all ranks.
+std::vector<NodePointer> makeNodes(uint64_t first, const std::shared_ptr<SegmentGradients>& shared,
+                                   const GradNodeCode& code, std::span<const Value> inputs) {
   const NodePlan& plan = code.nodes();
-  std::vector<NodePointer> outputs(plan.outputs.size());
+  std::vector<NodePointer> makers;
   if (plan.isSingle()) {
-    auto node = makeNode<SegmentBackward>(shared, size_t{0}, size_t{0});
+    auto node = makeNode<SegmentBackward>(first + plan.makers[0].rank, shared, size_t{0}, size_t{0});
     node->set_next_edges(edgesTo(code.form(), plan.gates[0].gets, inputs));
     shared->addGate(0, node.get());
-    outputs[0] = std::move(node);
-    return outputs;
+    makers.push_back(std::move(node));
+    return makers;
   }
   std::vector<NodePointer> gates;
   for (size_t k = 0; k < plan.gates.size(); ++k) {
-    auto node = makeNode<SegmentBackward>(shared, std::nullopt, k);
+    auto node = makeNode<SegmentBackward>(first + k, shared, std::nullopt, k);
     node->set_next_edges(edgesTo(code.form(), plan.gates[k].gets, inputs));
     node->add_input_metadata(autograd::Node::undefined_input());
     shared->addGate(k, node.get());
     gates.push_back(std::move(node));
   }
-  for (const uint32_t output : plan.order) {
-    outputs[output] = makeNode<SegmentBackward>(shared, size_t{output}, std::nullopt);
-    const uint64_t bit = code.form().together.empty() ? GradNodeForm::kAll : uint64_t{1} << output;
+  for (size_t k = 0; k < plan.makers.size(); ++k) {
+    auto node = makeNode<SegmentBackward>(first + gates.size() + plan.makers[k].rank, shared, k, std::nullopt);
+    uint64_t bits = 0;
+    for (const uint32_t output : plan.makers[k].outputs) bits |= code.form().bitOf(output);
     autograd::edge_list edges;
-    for (size_t k = 0; k < gates.size(); ++k) {
-      if ((plan.gates[k].outputs & bit) != 0) edges.emplace_back(gates[k], 0);
+    for (size_t gate = 0; gate < gates.size(); ++gate) {
+      if ((plan.gates[gate].outputs & bits) != 0) edges.emplace_back(gates[gate], 0);
     }
-    outputs[output]->set_next_edges(std::move(edges));
+    node->set_next_edges(std::move(edges));
+    makers.push_back(std::move(node));
   }
-  return outputs;
+  return makers;
+}
+
+uint64_t takeNumbers(const NodePlan& plan) {
+  const uint64_t first = at::sequence_number::get_and_increment();
+  const size_t count = plan.ranks + (plan.isSingle() ? 0 : plan.gates.size());
+  for (size_t k = 1; k < count; ++k) at::sequence_number::get_and_increment();
+  return first;
 }
 
 }  // namespace
 
-NodePlan::NodePlan(const GradNodeForm& form) : outputs(form.madeAt.size()), order(form.madeAt.size()) {
-  // Outputs that are made before an input is used: eager mode comes to them when it has its gradient.
-  const auto after = [&](uint32_t usedAt) {
-    return static_cast<uint32_t>(std::ranges::count_if(form.madeAt, [&](uint32_t at) { return at < usedAt; }));
-  };
+NodePlan::NodePlan(const GradNodeForm& form) : looks(form.lookedAt.size()) {
+  for (uint32_t k = 0; k < form.madeAt.size(); ++k) {
+    const auto known = std::ranges::find_if(makers, [&](const Maker& maker) {
+      return form.madeAt[k] != 0 && form.madeAt[maker.outputs[0]] == form.madeAt[k];
+    });
+    (known != makers.end() ? *known : makers.emplace_back()).outputs.push_back(k);
+  }
+  std::ranges::stable_sort(makers, {}, [&](const Maker& maker) { return form.madeAt[maker.outputs[0]]; });
+  for (const uint32_t at : form.lookedAt) {
+    reorders = reorders || std::ranges::any_of(form.madeAt, [&](uint32_t made) { return at < made; });
+  }
+  addGates(form);
+  rankAll(form);
+}
+
+// Until they have ranks: the number of operators that eager mode comes to when it has the gradients.
+void NodePlan::addGates(const GradNodeForm& form) {
   for (uint32_t k = 0; k < form.gets.size(); ++k) {
-    const uint64_t leading = form.feeds.empty() ? GradNodeForm::kAll : form.feeds[k];
-    const uint32_t place = isSingle() ? 0 : after(form.usedAt[k]);
+    const uint64_t leading = isSingle() || form.feeds.empty() ? GradNodeForm::kAll : form.feeds[k];
+    const auto later = std::ranges::count_if(
+        makers, [&](const Maker& maker) { return form.madeAt[maker.outputs[0]] < form.usedAt[k]; });
+    const uint32_t place = isSingle() ? 0 : static_cast<uint32_t>(later);
     const auto known = std::ranges::find_if(
         gates, [&](const Gate& gate) { return gate.outputs == leading && gate.rank == place; });
     Gate& gate = known != gates.end() ? *known : gates.emplace_back(Gate{leading, {}, place});
     gate.gets.push_back(k);
   }
-  if (isSingle()) {
-    if (gates.empty()) gates.emplace_back();
-    return;
-  }
-  std::iota(order.begin(), order.end(), 0U);
-  std::ranges::stable_sort(order, {}, [&](uint32_t k) { return form.madeAt[k]; });
+  if (isSingle() && gates.empty()) gates.emplace_back();
   std::ranges::stable_sort(gates, {}, &Gate::rank);
-  const uint32_t earliest = gates.empty() ? 0 : gates.back().rank;
-  uint32_t rank = 0;
+}
+
+void NodePlan::rankAll(const GradNodeForm& form) {
+  std::vector<uint32_t> order(looks.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::ranges::stable_sort(order, {}, [&](uint32_t k) { return form.lookedAt[k]; });
+  const uint32_t last = gates.empty() ? 0 : gates.back().rank;
   auto gate = gates.begin();
-  for (uint32_t k = 0; k <= order.size(); ++k) {
-    for (; gate != gates.end() && gate->rank == k; ++gate) gate->rank = rank++;
-    if (k == order.size()) break;
-    outputs[order[k]] = {rank++, earliest > k};
+  auto look = order.begin();
+  for (uint32_t k = 0; k < makers.size(); ++k) {
+    Maker& maker = makers[k];
+    const uint32_t at = form.madeAt[maker.outputs[0]];
+    for (; look != order.end() && form.lookedAt[*look] < at; ++look) looks[*look] = ranks++;
+    for (; !isSingle() && gate != gates.end() && gate->rank == k; ++gate) gate->rank = ranks++;
+    maker.rank = ranks++;
+    maker.hasGatesBefore = last > k;
   }
+  for (; gate != gates.end() && !isSingle(); ++gate) gate->rank = ranks++;
+  for (; look != order.end(); ++look) looks[*look] = ranks++;
 }
 
 bool isFollowedLeaf(const void* impl) {
@@ -153,13 +187,14 @@ bool mayReplaceSegment() {
          !c10::InferenceMode::is_enabled();
 }
 
-void attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span<const Value> inputs,
-                    std::span<Value> outputs, std::span<Value> own, uint64_t forwardTime) {
+uint64_t attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span<const Value> inputs,
+                        std::span<Value> outputs, std::span<Value> own, uint64_t forwardTime) {
   const GradNodeForm& form = code->form();
+  const uint64_t first = takeNumbers(code->nodes());
   const auto shared = std::make_shared<SegmentGradients>(code, forwardTime);
-  std::vector<NodePointer> nodes = makeNodes(shared, *code, inputs);
+  std::vector<NodePointer> makers = makeNodes(first, shared, *code, inputs);
   shared->keepInputs(inputs);
-  size_t next = 0;
+  std::vector<void*> followed;
   for (size_t k = 0; k < outputs.size(); ++k) {
     if (outputs[k].kind != ValueKind::kTensor) {
       continue;
@@ -169,14 +204,53 @@ void attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span<const Va
       at::Tensor alias(impl.shallow_copy_and_detach(impl.version_counter(), true));
       releaseTensor(std::exchange(outputs[k].tensor, givenTensor(std::move(alias))));
     }
-    if (form.follows[k]) {
-      autograd::set_history(sharedTensor(outputs[k].tensor), nodes[next]);
-      shared->addOutput(next, nodes[next].get());
-      ++next;
+    if (form.follows[k]) followed.push_back(outputs[k].tensor);
+  }
+  for (size_t k = 0; k < makers.size(); ++k) {
+    for (const uint32_t output : code->nodes().makers[k].outputs) {
+      autograd::set_history(sharedTensor(followed[output]), makers[k]);
     }
+    shared->addMaker(k, makers[k].get());
   }
   shared->kept().keepOutputs(outputs);
   shared->kept().keepOwn(own);
+  return first;
+}
+
+LookOrder::LookOrder(const GradNodeCode& code, uint64_t first)
+    : plan_(code.nodes()),
+      first_(first + (plan_.isSingle() ? 0 : plan_.gates.size())),
+      next_(at::sequence_number::peek()) {}
+
+void LookOrder::end(std::span<const Value> inputs, std::span<const Value> looks) const {
+#if KINTSUGI_TORCH_HAS_SEQUENCE_NUMBERS
+  if (!plan_.reorders) return;
+  std::vector<const autograd::Node*> others;
+  for (const Value& input : inputs) {
+    if (input.kind != ValueKind::kTensor) continue;
+    others.push_back(autograd::impl::grad_fn_unsafe(sharedTensor(input.tensor)));
+  }
+  std::vector<size_t> order(looks.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::ranges::sort(order, {}, [&](size_t k) { return plan_.looks[k]; });
+  for (const size_t k : order) {
+    if (looks[k].kind != ValueKind::kTensor) continue;
+    // With the nodes on the way that nobody sees.
+    std::vector<autograd::Node*> waiting{autograd::impl::grad_fn_unsafe(sharedTensor(looks[k].tensor))};
+    while (!waiting.empty()) {
+      autograd::Node* node = waiting.back();
+      waiting.pop_back();
+      if (node == nullptr || node->sequence_nr() < next_ || std::ranges::find(others, node) != others.end() ||
+          dynamic_cast<autograd::AccumulateGrad*>(node) != nullptr) {
+        continue;
+      }
+      node->set_sequence_nr(first_ + plan_.looks[k]);
+      for (const autograd::Edge& edge : node->next_edges()) waiting.push_back(edge.function.get());
+    }
+  }
+#else
+  (void)inputs, (void)looks;
+#endif
 }
 
 GradModeOff::GradModeOff() : before_(c10::GradMode::is_enabled()) { c10::GradMode::set_enabled(false); }

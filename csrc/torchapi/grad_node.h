@@ -5,11 +5,13 @@
 // another kind than the code was made for. Then the segment is run again from its inputs with autograd, which
 // differentiates it (torchapi/segment_gradients.h).
 //
-// A segment with one output that autograd follows is one node. Otherwise each output has a node, whose hooks
-// are the output's, and the inputs are behind gates: one for all inputs that the same outputs lead to.
+// A segment whose outputs one operator makes is one node. Otherwise what an operator gives out has a node,
+// whose hooks are those of eager mode's, and the inputs are behind gates: one for all inputs that the same
+// outputs lead to.
 //
-//   f(x, w): a = x.sin(); b = a0.cos() * w      a ─▶ output 0 ─▶ gate {a, b}: x
-//                                               b ─▶ output 1 ─┘─▶ gate {b}: w
+//   a = x.sin()          a ─▶ node ─▶ gate of x
+//   b = x.cos() * w      b ─▶ node ─▶ gate of x
+//                                  ─▶ gate of w
 //
 // So autograd reaches the inputs that it reaches in eager mode, and calls the hooks of outputs in its order.
 // The first gate that runs computes all gradients; each hands out those of its inputs.
@@ -32,26 +34,35 @@ namespace kintsugi::torchapi {
 struct GradNodeForm : ir::KeptForm {
   // Inputs that the segment writes to and on which no gradient depends.
   std::vector<uint32_t> written = {};
+
+  // The set of one output.
+  uint64_t bitOf(size_t output) const { return together.empty() ? kAll : uint64_t{1} << output; }
 };
 
-// The nodes of a segment.
+// The nodes of a segment. Eager mode runs backwards from the highest rank to the lowest.
 struct NodePlan {
   struct Gate {
     uint64_t outputs = GradNodeForm::kAll;  // those that lead to its inputs
     std::vector<uint32_t> gets;             // results of the backward
     uint32_t rank = 0;
   };
-  struct Output {
+  struct Maker {
+    std::vector<uint32_t> outputs;  // of those that autograd follows
     uint32_t rank = 0;
-    bool hasGatesBefore = false;  // eager mode has inputs' gradients before it comes to this output
+    bool hasGatesBefore = false;  // eager mode has inputs' gradients before it comes to this operator
   };
-  // Eager mode runs backwards from the highest rank to the lowest. There is a number for each gate and output.
   std::vector<Gate> gates;      // by rank
-  std::vector<Output> outputs;  // that autograd follows
-  std::vector<uint32_t> order;  // outputs by rank
+  std::vector<Maker> makers;    // by rank
+  std::vector<uint32_t> looks;  // ranks of what is made behind the nodes
+  uint32_t ranks = 0;
+  bool reorders = false;  // something that is made behind the nodes comes before one of them in the program
 
   explicit NodePlan(const GradNodeForm& form);
-  bool isSingle() const { return outputs.size() == 1; }
+  bool isSingle() const { return makers.size() == 1; }
+
+ private:
+  void addGates(const GradNodeForm& form);
+  void rankAll(const GradNodeForm& form);
 };
 
 class GradNodeCode {
@@ -92,9 +103,21 @@ bool isFollowedLeaf(const void* impl);
 bool hasTangent(const void* impl);
 
 // Adds `outputs` to autograd's graph. They are new tensors; one that has a history is replaced by another
-// tensor on the same memory. `own`: what else is kept; taken over.
-void attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span<const Value> inputs,
+// tensor on the same memory. `own`: what else is kept; taken over. Returns where the numbers of the nodes
+// start.
+uint64_t attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span<const Value> inputs,
                     std::span<Value> outputs, std::span<Value> own, uint64_t forwardTime);
+
+// What is made behind the nodes gets its place in eager mode's order. Made before, and ended when all is made.
+class LookOrder {
+ public:
+  LookOrder(const GradNodeCode& code, uint64_t first);
+  void end(std::span<const Value> inputs, std::span<const Value> looks) const;
+
+ private:
+  const NodePlan& plan_;
+  const uint64_t first_, next_;
+};
 
 // Switches grad mode off during its lifetime.
 class GradModeOff {

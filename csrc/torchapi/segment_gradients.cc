@@ -98,26 +98,27 @@ SegmentGradients::SegmentGradients(std::shared_ptr<const GradNodeCode> code, uin
     : code_(std::move(code)),
       kept_(code_->form()),
       forwardTime_(forwardTime),
-      outputs_(code_->nodes().outputs.size()),
+      makers_(code_->nodes().makers.size()),
       gates_(code_->nodes().gates.size()),
-      metadata_(outputs_.size()) {}
+      metadata_(code_->form().madeAt.size()) {}
 
 void SegmentGradients::keepInputs(std::span<const Value> inputs) {
   kept_.keepInputs(inputs);
   numbers_.assign(inputs.begin(), inputs.end());
 }
 
-void SegmentGradients::addOutput(size_t output, autograd::Node* node) {
-  outputs_[output] = node;
-  // If it is the only one, its gradient is never missing.
-  if (outputs_.size() > 1) metadata_[output].emplace(node->input_metadata(0));
+void SegmentGradients::addMaker(size_t maker, autograd::Node* node) {
+  makers_[maker] = node;
+  if (metadata_.size() == 1) return;  // its gradient is never missing
+  const std::vector<uint32_t>& outputs = code_->nodes().makers[maker].outputs;
+  for (size_t k = 0; k < outputs.size(); ++k) metadata_[outputs[k]].emplace(node->input_metadata(k));
 }
 
 void SegmentGradients::addGate(size_t gate, autograd::Node* node) { gates_[gate] = node; }
 
 void SegmentGradients::forget(const autograd::Node* node) {
   const std::lock_guard<std::mutex> lock(nodesMutex_);
-  std::ranges::replace(outputs_, const_cast<autograd::Node*>(node), nullptr);
+  std::ranges::replace(makers_, const_cast<autograd::Node*>(node), nullptr);
   std::ranges::replace(gates_, const_cast<autograd::Node*>(node), nullptr);
 }
 
@@ -126,27 +127,17 @@ void SegmentGradients::orderForHooks() {
   const NodePlan& plan = code_->nodes();
   if (autograd::get_current_graph_task_id() < 0) return;
   const std::lock_guard<std::mutex> lock(nodesMutex_);
-  bool mayBeSeen = false;
-  for (size_t k = 0; k < outputs_.size() && !isOrdered_; ++k) {
-    mayBeSeen = mayBeSeen || (plan.outputs[k].hasGatesBefore && outputs_[k] != nullptr && hasHooks(*outputs_[k]));
+  bool maySee = false;
+  std::optional<uint64_t> first;  // the number of the lowest rank
+  for (size_t k = 0; k < makers_.size(); ++k) {
+    if (makers_[k] == nullptr) continue;
+    maySee = maySee || (plan.makers[k].hasGatesBefore && hasHooks(*makers_[k]));
+    first = makers_[k]->sequence_nr() - plan.makers[k].rank;
   }
-  if (!mayBeSeen) return;
-  isOrdered_ = true;
-  // The numbers of the segment's nodes are one range. Outputs keep their order, and no gate waits in the
-  // engine's queue yet: it stays sorted.
-  uint64_t first = kAll;
-  const auto least = [&](const autograd::Node* node, uint32_t number) {
-    if (node != nullptr) first = std::min(first, node->sequence_nr() - number);
-  };
-  for (size_t k = 0; k < gates_.size(); ++k) least(gates_[k], static_cast<uint32_t>(k));
-  for (size_t k = 0; k < outputs_.size(); ++k) {
-    least(outputs_[plan.order[k]], static_cast<uint32_t>(gates_.size() + k));
-  }
+  if (!maySee || !first) return;
+  // No gate waits in the engine's queue yet, which stays sorted.
   for (size_t k = 0; k < gates_.size(); ++k) {
-    if (gates_[k] != nullptr) gates_[k]->set_sequence_nr(first + plan.gates[k].rank);
-  }
-  for (size_t k = 0; k < outputs_.size(); ++k) {
-    if (outputs_[k] != nullptr) outputs_[k]->set_sequence_nr(first + plan.outputs[k].rank);
+    if (gates_[k] != nullptr) gates_[k]->set_sequence_nr(*first + plan.gates[k].rank);
   }
 #endif
 }
@@ -157,14 +148,10 @@ SegmentGradients::Run& SegmentGradients::runOf(int task) {
   if (runs_.size() == kMostRuns) runs_.erase(runs_.begin());
   Run& run = runs_.emplace_back();
   run.task = task;
-  run.gradients.resize(outputs_.size());
-  run.hasRun.resize(outputs_.size());
+  run.gradients.resize(metadata_.size());
+  run.hasRun.resize(makers_.size());
   run.waits.resize(gates_.size());
   return run;
-}
-
-uint64_t SegmentGradients::bitOf(size_t output) const {
-  return code_->form().together.empty() ? kAll : uint64_t{1} << output;
 }
 
 uint64_t SegmentGradients::allOutputs() const {
@@ -181,24 +168,25 @@ uint64_t SegmentGradients::withGroups(uint64_t outputs) const {
   return all;
 }
 
-void SegmentGradients::arrive(size_t output, at::Tensor gradient) {
+void SegmentGradients::arrive(size_t maker, autograd::variable_list&& gradients) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const uint64_t bit = bitOf(output);
-  if (gradient.defined()) {
-    TORCH_CHECK((released_ & withGroups(bit)) == 0 || !kept_.isNeeded(bit), autograd::ERR_BACKWARD_TWICE);
-  }
-  const int task = autograd::get_current_graph_task_id();
   const NodePlan& plan = code_->nodes();
+  const std::vector<uint32_t>& outputs = plan.makers[maker].outputs;
+  uint64_t made = 0, arrived = 0;
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    made |= code_->form().bitOf(outputs[k]);
+    arrived |= gradients[k].defined() ? code_->form().bitOf(outputs[k]) : 0;
+  }
+  TORCH_CHECK((released_ & withGroups(arrived)) == 0 || !kept_.isNeeded(arrived), autograd::ERR_BACKWARD_TWICE);
+  const int task = autograd::get_current_graph_task_id();
   if (task < 0 && !plan.isSingle()) return;  // called by itself, without what follows
   Run& run = runOf(task);
-  run.hasRun[output] = true;
-  if (gradient.defined()) {
-    run.arrived |= bit;
-    run.gradients[output] = std::move(gradient);
-  }
+  run.hasRun[maker] = true;
+  run.arrived |= arrived;
+  for (size_t k = 0; k < outputs.size(); ++k) run.gradients[outputs[k]] = std::move(gradients[k]);
   const std::lock_guard<std::mutex> nodesLock(nodesMutex_);
   for (size_t k = 0; k < gates_.size(); ++k) {
-    if ((plan.gates[k].outputs & bit) == 0 || gates_[k] == nullptr) continue;
+    if ((plan.gates[k].outputs & made) == 0 || gates_[k] == nullptr) continue;
     run.waits[k] = run.waits[k] || plan.isSingle() || willRun(gates_[k]);
   }
 }
@@ -222,12 +210,12 @@ autograd::variable_list SegmentGradients::give(size_t gate) {
   return given;
 }
 
-// Outputs whose nodes have still to run in this backward.
-bool SegmentGradients::isOutputExpected(const Run& run) {
-  if (outputs_.size() == 1) return false;
+// Are there outputs whose nodes have still to run in this backward?
+bool SegmentGradients::isMakerExpected(const Run& run) {
+  if (makers_.size() == 1) return false;
   const std::lock_guard<std::mutex> lock(nodesMutex_);
-  for (size_t k = 0; k < outputs_.size(); ++k) {
-    if (!run.hasRun[k] && outputs_[k] != nullptr && willRun(outputs_[k])) return true;
+  for (size_t k = 0; k < makers_.size(); ++k) {
+    if (!run.hasRun[k] && makers_[k] != nullptr && willRun(makers_[k])) return true;
   }
   return false;
 }
@@ -235,7 +223,7 @@ bool SegmentGradients::isOutputExpected(const Run& run) {
 // What is kept goes once all has been computed of it; what was computed, once it is handed out.
 void SegmentGradients::finish(Run& run, size_t gate) {
   run.waits[gate] = false;
-  if (isOutputExpected(run)) return;
+  if (isMakerExpected(run)) return;
   if (run.used == run.arrived) run.gradients.assign(run.gradients.size(), at::Tensor());
   if (run.used == run.arrived && run.used != 0 && !autograd::get_current_graph_task_keep_graph()) {
     release(withGroups(run.used));

@@ -1,7 +1,7 @@
 // Inside torchapi only. SegmentGradients: the backward of one run of a segment, which its nodes
 // (torchapi/grad_node.h) share.
 //
-// Idea: outputs' nodes bring gradients, gates take those of inputs. All gradients are computed at once, when
+// Idea: nodes of outputs bring gradients, gates take those of inputs. All gradients are computed at once, when
 // the first gate runs: in general each output of the backward has run by then. Where one comes later, because
 // it has hooks that eager mode calls later, what depends on it is computed once more.
 //
@@ -35,15 +35,15 @@ class SegmentGradients {
   // When the segment has run.
   void keepInputs(std::span<const Value> inputs);
   KeptTensors& kept() { return kept_; }
-  // What nodes of outputs and gates there are. A node tells before it goes.
-  void addOutput(size_t output, torch::autograd::Node* node);
+  // What nodes there are. A node tells before it goes.
+  void addMaker(size_t maker, torch::autograd::Node* node);
   void addGate(size_t gate, torch::autograd::Node* node);
   void forget(const torch::autograd::Node* node);
 
-  // Within a backward, before the hooks of an output are called: if they may see which gradients are there,
+  // Within a backward, before the hooks of outputs are called: if they may see which gradients are there,
   // the nodes run in eager mode's order.
   void orderForHooks();
-  void arrive(size_t output, at::Tensor gradient);
+  void arrive(size_t maker, torch::autograd::variable_list&& gradients);
   // The gradients of a gate's inputs.
   torch::autograd::variable_list give(size_t gate);
 
@@ -52,7 +52,7 @@ class SegmentGradients {
   struct Run {
     int task = 0;
     torch::autograd::variable_list gradients;  // by output
-    std::vector<bool> hasRun;                  // by output
+    std::vector<bool> hasRun;                  // by maker
     std::vector<bool> waits;                   // by gate
     uint64_t arrived = 0;                      // outputs whose gradients are there
     uint64_t used = 0;                         // those that `made` was computed of
@@ -60,10 +60,9 @@ class SegmentGradients {
   };
 
   Run& runOf(int task);
-  uint64_t bitOf(size_t output) const;
   uint64_t allOutputs() const;
   uint64_t withGroups(uint64_t outputs) const;
-  bool isOutputExpected(const Run& run);
+  bool isMakerExpected(const Run& run);
   void finish(Run& run, size_t gate);
   void release(uint64_t groups);
   std::vector<bool> findRequested();
@@ -84,7 +83,7 @@ class SegmentGradients {
   std::vector<Run> runs_;  // backwards that go on, or have raised
 
   std::mutex nodesMutex_;  // of what follows; the last to be locked
-  std::vector<torch::autograd::Node*> outputs_, gates_;
+  std::vector<torch::autograd::Node*> makers_, gates_;
   std::vector<std::optional<torch::autograd::InputMetadata>> metadata_;  // by output
   bool isOrdered_ = false;
 };

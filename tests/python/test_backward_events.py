@@ -16,7 +16,22 @@ import kintsugi
 
 SEEDS = 160
 
-UNARY = [torch.tanh, torch.sin, torch.sigmoid, torch.exp, torch.floor]
+Tensors = tuple[torch.Tensor, ...]
+
+
+def views(x: torch.Tensor) -> torch.Tensor:
+    return x.unsqueeze(0).squeeze(0)
+
+
+def halves(x: torch.Tensor) -> Tensors:
+    return torch.cat([x.expand(6), x.expand(6)]).split(6)
+
+
+def pair(x: torch.Tensor) -> Tensors:
+    return torch.var_mean(x * 1.0, correction=0)
+
+
+UNARY = [torch.tanh, torch.sin, torch.sigmoid, torch.exp, torch.floor, views, halves, pair]
 BINARY = [torch.add, torch.mul]
 INPUTS = ["leaf", "leaf hook", "leaf post", "function", "hook", "plain", "no grad"]
 OUTPUTS = ["none", "hook", "function", "retain"]
@@ -58,18 +73,20 @@ class Program:
 
 
 def make(rng: random.Random) -> Program:
-    inputs, operators = rng.randint(1, 4), rng.randint(1, 8)
+    inputs = count = rng.randint(1, 4)
     code: list[tuple[Any, list[int]]] = []
-    for k in range(operators):
+    for _ in range(rng.randint(1, 8)):
         table, arity = rng.choice([(UNARY, 1), (BINARY, 2)])
-        code.append((rng.choice(table), [rng.randrange(inputs + k) for _ in range(arity)]))
-    given = rng.sample(range(operators), min(rng.randint(1, 3), operators))
+        code.append((rng.choice(table), [rng.randrange(count) for _ in range(arity)]))
+        count += 2 if code[-1][0] in (halves, pair) else 1
+    given = rng.sample(range(inputs, count), min(rng.randint(1, 3), count - inputs))
 
-    def function(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def function(*tensors: torch.Tensor) -> Tensors:
         values = list(tensors)
         for operator, arguments in code:
-            values.append(operator(*(values[k] for k in arguments)))
-        return tuple(values[inputs + k] for k in given)
+            made = operator(*(values[k] for k in arguments))
+            values.extend(made if isinstance(made, tuple) else (made,))
+        return tuple(values[k] for k in given)
 
     kinds = [rng.choice(INPUTS) for _ in range(inputs)]
     if rng.random() < 0.5:  # hooks of leaves leave the segment to replay
@@ -106,7 +123,7 @@ def argument(kind: str, k: int, log: Log) -> torch.Tensor:
 
 
 def numbers(tensor: torch.Tensor | None) -> list[float] | None:
-    return None if tensor is None else [round(number, 3) for number in tensor.tolist()]
+    return None if tensor is None else [round(number, 3) for number in tensor.flatten().tolist()]
 
 
 def loss_of(program: Program, outputs: list[torch.Tensor], log: Log) -> torch.Tensor:
