@@ -254,9 +254,9 @@ bool TrainingRunner::fits(const Code& code, std::span<const Value> inputs) const
   return true;
 }
 
-std::optional<uint64_t> TrainingRunner::runForward(const std::shared_ptr<Code>& code, bool replay,
-                                                   std::span<const Value> inputs,
-                                                   std::vector<Value>& outputs) {
+std::optional<torchapi::AttachedNodes> TrainingRunner::runForward(const std::shared_ptr<Code>& code,
+                                                                  bool replay, std::span<const Value> inputs,
+                                                                  std::vector<Value>& outputs) {
   const uint64_t start = diag::events::nowNs();
   const torchapi::GradNodeForm& form = code->plans.form;
   const size_t count = form.follows.size();
@@ -269,11 +269,10 @@ std::optional<uint64_t> TrainingRunner::runForward(const std::shared_ptr<Code>& 
       }
     }
     const std::span<Value> all(outputs);
-    const uint64_t first =
-        torchapi::attachGradNode({code, code->native.get()}, inputs, all.first(count), all.subspan(count),
-                                 diag::events::nowNs() - start);
+    auto nodes = torchapi::attachGradNode({code, code->native.get()}, inputs, all.first(count),
+                                          all.subspan(count), diag::events::nowNs() - start);
     outputs.resize(count);
-    return first;
+    return nodes;
   }
   std::vector<Value> leaves(inputs.begin(), inputs.end()), own;
   for (const uint32_t input : form.gets) {
@@ -302,15 +301,16 @@ std::optional<uint64_t> TrainingRunner::runForward(const std::shared_ptr<Code>& 
                                   diag::events::nowNs() - start);
 }
 
-bool TrainingRunner::finish(const Code& code, uint64_t firstNode, std::span<const Value> inputs,
-                            std::vector<Value>& made, std::span<Value> outputs) {
+bool TrainingRunner::finish(const Code& code, const torchapi::AttachedNodes& nodes,
+                            std::span<const Value> inputs, std::vector<Value>& made,
+                            std::span<Value> outputs) {
   const TrainingPlans& plans = code.plans;
   std::vector<Value> looks(plans.epilogueCount);
   if (plans.epilogueCount != 0) {
     std::vector<Value> all(inputs.begin(), inputs.end());
     all.insert(all.end(), made.begin(), made.end());
     const GradModeScope scope;
-    const torchapi::LookOrder order(*code.native, firstNode);
+    const torchapi::LookOrder order(*code.native, nodes);
     if (!code.epilogue.runPlan(all, looks)) {
       return false;
     }
@@ -411,8 +411,8 @@ SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::sp
       mask.kind = ValueKind::kTensor;
       all.push_back(mask);
     }
-    const auto first = runForward(code, replay, all, made);
-    done = first && fitStores(code->plans, all, made) && finish(*code, *first, all, made, outputs);
+    const auto nodes = runForward(code, replay, all, made);
+    done = nodes && fitStores(code->plans, all, made) && finish(*code, *nodes, all, made, outputs);
     if (done) {
       store(code->plans, all, made);
     }

@@ -88,11 +88,11 @@ class TrainingRunner : public SegmentRunner {
   class NativeCode;
   class ReplayCode;
   bool fits(const Code& code, std::span<const torchapi::Value> inputs) const;
-  // The number of the first node; nothing: it declines.
-  std::optional<uint64_t> runForward(const std::shared_ptr<Code>& code, bool replay,
-                                     std::span<const torchapi::Value> inputs,
-                                     std::vector<torchapi::Value>& outputs);
-  bool finish(const Code& code, uint64_t firstNode, std::span<const torchapi::Value> inputs,
+  // Nothing: it declines.
+  std::optional<torchapi::AttachedNodes> runForward(const std::shared_ptr<Code>& code, bool replay,
+                                                    std::span<const torchapi::Value> inputs,
+                                                    std::vector<torchapi::Value>& outputs);
+  bool finish(const Code& code, const torchapi::AttachedNodes& nodes, std::span<const torchapi::Value> inputs,
               std::vector<torchapi::Value>& made, std::span<torchapi::Value> outputs);
   static bool mayStore(const TrainingPlans& plans, std::span<const torchapi::Value> inputs);
   static bool fitStores(const TrainingPlans& plans, std::span<const torchapi::Value> inputs,

@@ -56,8 +56,8 @@ class SegmentBackward final : public autograd::Node {
   const std::optional<size_t> maker_, gate_;
 };
 
-using NodePointer = decltype(makeNode<SegmentBackward>(uint64_t{}, std::shared_ptr<SegmentGradients>(),
-                                                       size_t{}, size_t{}));
+using NodePointer =
+    decltype(makeNode<SegmentBackward>(uint64_t{}, std::shared_ptr<SegmentGradients>(), size_t{}, size_t{}));
 
 autograd::edge_list edgesTo(const GradNodeForm& form, std::span<const uint32_t> gets,
                             std::span<const Value> inputs) {
@@ -68,8 +68,8 @@ autograd::edge_list edgesTo(const GradNodeForm& form, std::span<const uint32_t> 
   return edges;
 }
 
-// The nodes of the operators that give something out. Gates have the lowest numbers, so that all gradients are
-// there when the first one runs; behind them there are numbers for all ranks.
+// The nodes of the operators that give something out. Gates have the lowest numbers, so that all gradients
+// are there when the first one runs; behind them there are numbers for all ranks.
 std::vector<NodePointer> makeNodes(uint64_t first, const std::shared_ptr<SegmentGradients>& shared,
                                    const GradNodeCode& code, std::span<const Value> inputs) {
   const NodePlan& plan = code.nodes();
@@ -90,7 +90,8 @@ std::vector<NodePointer> makeNodes(uint64_t first, const std::shared_ptr<Segment
     gates.push_back(std::move(node));
   }
   for (size_t k = 0; k < plan.makers.size(); ++k) {
-    auto node = makeNode<SegmentBackward>(first + gates.size() + plan.makers[k].rank, shared, k, std::nullopt);
+    auto node =
+        makeNode<SegmentBackward>(first + gates.size() + plan.makers[k].rank, shared, k, std::nullopt);
     uint64_t bits = 0;
     for (const uint32_t output : plan.makers[k].outputs) bits |= code.form().bitOf(output);
     autograd::edge_list edges;
@@ -113,6 +114,23 @@ uint64_t takeNumbers(const NodePlan& plan) {
 }  // namespace
 
 NodePlan::NodePlan(const GradNodeForm& form) : looks(form.lookedAt.size()) {
+  addMakers(form);
+  std::vector<Seen> seen;
+  for (uint32_t k = 0; k < makers.size(); ++k) seen.push_back({form.madeAt[makers[k].outputs[0]], false, k});
+  for (uint32_t k = 0; k < looks.size(); ++k) {
+    seen.push_back({form.lookedAt[k], true, k});
+    reorders = reorders || (!makers.empty() && form.lookedAt[k] < form.madeAt[makers.back().outputs[0]]);
+  }
+  std::ranges::stable_sort(seen, {}, &Seen::at);
+  const auto isBeforeUse = [&](uint32_t look) {
+    return std::ranges::any_of(form.usedAt, [&](uint32_t used) { return look < used; });
+  };
+  isSingle_ = makers.size() == 1 && std::ranges::none_of(form.lookedAt, isBeforeUse);
+  addGates(form, seen);
+  rankAll(seen);
+}
+
+void NodePlan::addMakers(const GradNodeForm& form) {
   for (uint32_t k = 0; k < form.madeAt.size(); ++k) {
     const auto known = std::ranges::find_if(makers, [&](const Maker& maker) {
       return form.madeAt[k] != 0 && form.madeAt[maker.outputs[0]] == form.madeAt[k];
@@ -120,46 +138,34 @@ NodePlan::NodePlan(const GradNodeForm& form) : looks(form.lookedAt.size()) {
     (known != makers.end() ? *known : makers.emplace_back()).outputs.push_back(k);
   }
   std::ranges::stable_sort(makers, {}, [&](const Maker& maker) { return form.madeAt[maker.outputs[0]]; });
-  for (const uint32_t at : form.lookedAt) {
-    reorders = reorders || std::ranges::any_of(form.madeAt, [&](uint32_t made) { return at < made; });
-  }
-  addGates(form);
-  rankAll(form);
 }
 
 // Until they have ranks: the number of operators that eager mode comes to when it has the gradients.
-void NodePlan::addGates(const GradNodeForm& form) {
+void NodePlan::addGates(const GradNodeForm& form, const std::vector<Seen>& seen) {
   for (uint32_t k = 0; k < form.gets.size(); ++k) {
-    const uint64_t leading = isSingle() || form.feeds.empty() ? GradNodeForm::kAll : form.feeds[k];
-    const auto later = std::ranges::count_if(
-        makers, [&](const Maker& maker) { return form.madeAt[maker.outputs[0]] < form.usedAt[k]; });
-    const uint32_t place = isSingle() ? 0 : static_cast<uint32_t>(later);
+    const uint64_t leading = isSingle_ || form.feeds.empty() ? GradNodeForm::kAll : form.feeds[k];
+    const auto later =
+        std::ranges::count_if(seen, [&](const Seen& each) { return each.at < form.usedAt[k]; });
+    const uint32_t place = isSingle_ ? 0 : static_cast<uint32_t>(later);
     const auto known = std::ranges::find_if(
         gates, [&](const Gate& gate) { return gate.outputs == leading && gate.rank == place; });
     Gate& gate = known != gates.end() ? *known : gates.emplace_back(Gate{leading, {}, place});
     gate.gets.push_back(k);
   }
-  if (isSingle() && gates.empty()) gates.emplace_back();
+  if (isSingle_ && gates.empty()) gates.emplace_back();
   std::ranges::stable_sort(gates, {}, &Gate::rank);
 }
 
-void NodePlan::rankAll(const GradNodeForm& form) {
-  std::vector<uint32_t> order(looks.size());
-  std::iota(order.begin(), order.end(), 0U);
-  std::ranges::stable_sort(order, {}, [&](uint32_t k) { return form.lookedAt[k]; });
+void NodePlan::rankAll(const std::vector<Seen>& seen) {
   const uint32_t last = gates.empty() ? 0 : gates.back().rank;
-  auto gate = gates.begin();
-  auto look = order.begin();
-  for (uint32_t k = 0; k < makers.size(); ++k) {
-    Maker& maker = makers[k];
-    const uint32_t at = form.madeAt[maker.outputs[0]];
-    for (; look != order.end() && form.lookedAt[*look] < at; ++look) looks[*look] = ranks++;
-    for (; !isSingle() && gate != gates.end() && gate->rank == k; ++gate) gate->rank = ranks++;
-    maker.rank = ranks++;
-    maker.hasGatesBefore = last > k;
+  auto gate = isSingle_ ? gates.end() : gates.begin();
+  for (uint32_t k = 0; k <= seen.size(); ++k) {
+    for (; gate != gates.end() && gate->rank == k; ++gate) gate->rank = ranks++;
+    if (k == seen.size()) return;
+    const Seen& each = seen[k];
+    (each.isLook ? looks[each.index].rank : makers[each.index].rank) = ranks++;
+    (each.isLook ? looks[each.index].hasGatesBefore : makers[each.index].hasGatesBefore) = last > k;
   }
-  for (; gate != gates.end() && !isSingle(); ++gate) gate->rank = ranks++;
-  for (; look != order.end(); ++look) looks[*look] = ranks++;
 }
 
 bool isFollowedLeaf(const void* impl) {
@@ -187,8 +193,8 @@ bool mayReplaceSegment() {
          !c10::InferenceMode::is_enabled();
 }
 
-uint64_t attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span<const Value> inputs,
-                        std::span<Value> outputs, std::span<Value> own, uint64_t forwardTime) {
+AttachedNodes attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span<const Value> inputs,
+                             std::span<Value> outputs, std::span<Value> own, uint64_t forwardTime) {
   const GradNodeForm& form = code->form();
   const uint64_t first = takeNumbers(code->nodes());
   const auto shared = std::make_shared<SegmentGradients>(code, forwardTime);
@@ -214,13 +220,11 @@ uint64_t attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span<cons
   }
   shared->kept().keepOutputs(outputs);
   shared->kept().keepOwn(own);
-  return first;
+  return {shared, first};
 }
 
-LookOrder::LookOrder(const GradNodeCode& code, uint64_t first)
-    : plan_(code.nodes()),
-      first_(first + (plan_.isSingle() ? 0 : plan_.gates.size())),
-      next_(at::sequence_number::peek()) {}
+LookOrder::LookOrder(const GradNodeCode& code, const AttachedNodes& nodes)
+    : plan_(code.nodes()), nodes_(nodes), next_(at::sequence_number::peek()) {}
 
 void LookOrder::end(std::span<const Value> inputs, std::span<const Value> looks) const {
 #if KINTSUGI_TORCH_HAS_SEQUENCE_NUMBERS
@@ -232,11 +236,13 @@ void LookOrder::end(std::span<const Value> inputs, std::span<const Value> looks)
   }
   std::vector<size_t> order(looks.size());
   std::iota(order.begin(), order.end(), 0U);
-  std::ranges::sort(order, {}, [&](size_t k) { return plan_.looks[k]; });
+  std::ranges::sort(order, {}, [&](size_t k) { return plan_.looks[k].rank; });
+  const uint64_t first = nodes_.first + (plan_.isSingle() ? 0 : plan_.gates.size());
   for (const size_t k : order) {
     if (looks[k].kind != ValueKind::kTensor) continue;
     // With the nodes on the way that nobody sees.
-    std::vector<autograd::Node*> waiting{autograd::impl::grad_fn_unsafe(sharedTensor(looks[k].tensor))};
+    const auto& seen = sharedTensor(looks[k].tensor).grad_fn();
+    std::vector<autograd::Node*> waiting{seen.get()};
     while (!waiting.empty()) {
       autograd::Node* node = waiting.back();
       waiting.pop_back();
@@ -244,9 +250,10 @@ void LookOrder::end(std::span<const Value> inputs, std::span<const Value> looks)
           dynamic_cast<autograd::AccumulateGrad*>(node) != nullptr) {
         continue;
       }
-      node->set_sequence_nr(first_ + plan_.looks[k]);
+      node->set_sequence_nr(first + plan_.looks[k].rank);
       for (const autograd::Edge& edge : node->next_edges()) waiting.push_back(edge.function.get());
     }
+    if (seen && plan_.looks[k].hasGatesBefore) nodes_.shared->addLook(WeakNode(seen));
   }
 #else
   (void)inputs, (void)looks;

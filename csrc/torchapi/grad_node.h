@@ -51,18 +51,31 @@ struct NodePlan {
     uint32_t rank = 0;
     bool hasGatesBefore = false;  // eager mode has inputs' gradients before it comes to this operator
   };
-  std::vector<Gate> gates;      // by rank
-  std::vector<Maker> makers;    // by rank
-  std::vector<uint32_t> looks;  // ranks of what is made behind the nodes
+  std::vector<Gate> gates;    // by rank
+  std::vector<Maker> makers;  // by rank
+  struct Look {
+    uint32_t rank = 0;
+    bool hasGatesBefore = false;
+  };
+  std::vector<Look> looks;  // what is made behind the nodes
   uint32_t ranks = 0;
   bool reorders = false;  // something that is made behind the nodes comes before one of them in the program
 
   explicit NodePlan(const GradNodeForm& form);
-  bool isSingle() const { return makers.size() == 1; }
+  bool isSingle() const { return isSingle_; }
 
  private:
-  void addGates(const GradNodeForm& form);
-  void rankAll(const GradNodeForm& form);
+  // An operator that something seen is of; backwards, eager mode comes to the last one first.
+  struct Seen {
+    uint32_t at = 0;
+    bool isLook = false;
+    uint32_t index = 0;
+  };
+  void addMakers(const GradNodeForm& form);
+  void addGates(const GradNodeForm& form, const std::vector<Seen>& seen);
+  void rankAll(const std::vector<Seen>& seen);
+
+  bool isSingle_ = false;
 };
 
 class GradNodeCode {
@@ -102,21 +115,29 @@ bool isFollowedLeaf(const void* impl);
 // True if the tensor has a tangent, of forward-mode differentiation.
 bool hasTangent(const void* impl);
 
-// Adds `outputs` to autograd's graph. They are new tensors; one that has a history is replaced by another
-// tensor on the same memory. `own`: what else is kept; taken over. Returns where the numbers of the nodes
-// start.
-uint64_t attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span<const Value> inputs,
-                    std::span<Value> outputs, std::span<Value> own, uint64_t forwardTime);
+class SegmentGradients;
+// The nodes of a run.
+struct AttachedNodes {
+  std::shared_ptr<SegmentGradients> shared;
+  uint64_t first = 0;  // number of the first one
+};
 
-// What is made behind the nodes gets its place in eager mode's order. Made before, and ended when all is made.
+// Adds `outputs` to autograd's graph. They are new tensors; one that has a history is replaced by another
+// tensor on the same memory. `own`: what else is kept; taken over.
+AttachedNodes attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span<const Value> inputs,
+                             std::span<Value> outputs, std::span<Value> own, uint64_t forwardTime);
+
+// What is made behind the nodes gets its place in eager mode's order. Made before, and ended when all is
+// made.
 class LookOrder {
  public:
-  LookOrder(const GradNodeCode& code, uint64_t first);
+  LookOrder(const GradNodeCode& code, const AttachedNodes& nodes);
   void end(std::span<const Value> inputs, std::span<const Value> looks) const;
 
  private:
   const NodePlan& plan_;
-  const uint64_t first_, next_;
+  const AttachedNodes& nodes_;
+  const uint64_t next_;
 };
 
 // Switches grad mode off during its lifetime.

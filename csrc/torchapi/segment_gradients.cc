@@ -134,6 +134,10 @@ void SegmentGradients::orderForHooks() {
     maySee = maySee || (plan.makers[k].hasGatesBefore && hasHooks(*makers_[k]));
     first = makers_[k]->sequence_nr() - plan.makers[k].rank;
   }
+  for (const WeakNode& look : looks_) {
+    const auto node = look.lock();
+    maySee = maySee || (node && hasHooks(*node));
+  }
   if (!maySee || !first) return;
   // No gate waits in the engine's queue yet, which stays sorted.
   for (size_t k = 0; k < gates_.size(); ++k) {
@@ -177,7 +181,8 @@ void SegmentGradients::arrive(size_t maker, autograd::variable_list&& gradients)
     made |= code_->form().bitOf(outputs[k]);
     arrived |= gradients[k].defined() ? code_->form().bitOf(outputs[k]) : 0;
   }
-  TORCH_CHECK((released_ & withGroups(arrived)) == 0 || !kept_.isNeeded(arrived), autograd::ERR_BACKWARD_TWICE);
+  TORCH_CHECK((released_ & withGroups(arrived)) == 0 || !kept_.isNeeded(arrived),
+              autograd::ERR_BACKWARD_TWICE);
   const int task = autograd::get_current_graph_task_id();
   if (task < 0 && !plan.isSingle()) return;  // called by itself, without what follows
   Run& run = runOf(task);
@@ -314,7 +319,8 @@ bool SegmentGradients::runCode(Run& run, bool all, const std::vector<bool>& requ
   }
   OwnValues results(code_->form().gets.size());
   takeTapeError();
-  if (!code_->run(values, results.all(), std::exchange(forwardTime_, 0), findRequestedTapes(run, requested))) {
+  if (!code_->run(values, results.all(), std::exchange(forwardTime_, 0),
+                  findRequestedTapes(run, requested))) {
     // If gradients are missing, the error may come from a part that eager mode would not compute.
     const std::exception_ptr error = takeTapeError();
     if (error && (all || !code_->takesZeros())) std::rethrow_exception(error);

@@ -1,13 +1,13 @@
 // Inside torchapi only. SegmentGradients: the backward of one run of a segment, which its nodes
 // (torchapi/grad_node.h) share.
 //
-// Idea: nodes of outputs bring gradients, gates take those of inputs. All gradients are computed at once, when
-// the first gate runs: in general each output of the backward has run by then. Where one comes later, because
-// it has hooks that eager mode calls later, what depends on it is computed once more.
+// Idea: nodes of outputs bring gradients, gates take those of inputs. All gradients are computed at once,
+// when the first gate runs: in general each output of the backward has run by then. Where one comes later,
+// because it has hooks that eager mode calls later, what depends on it is computed once more.
 //
-// Ownership: shares the code, inputs and what was kept; knows its nodes, and does not hold them. Threads: any;
-// one backward at a time computes. GIL: must not be held while gradients are computed. Invalidation: what is
-// kept goes behind a backward that does not keep the graph.
+// Ownership: shares the code, inputs and what was kept; knows its nodes, and does not hold them. Threads:
+// any; one backward at a time computes. GIL: must not be held while gradients are computed. Invalidation:
+// what is kept goes behind a backward that does not keep the graph.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,6 +22,7 @@
 
 #include "torchapi/grad_node.h"
 #include "torchapi/kept_tensors.h"
+#include "torchapi/node_ownership.h"
 
 namespace kintsugi::torchapi {
 
@@ -38,6 +39,8 @@ class SegmentGradients {
   // What nodes there are. A node tells before it goes.
   void addMaker(size_t maker, torch::autograd::Node* node);
   void addGate(size_t gate, torch::autograd::Node* node);
+  // The node of a tensor that is made behind the nodes, and that eager mode comes to after some gates.
+  void addLook(WeakNode node) { looks_.push_back(std::move(node)); }
   void forget(const torch::autograd::Node* node);
 
   // Within a backward, before the hooks of outputs are called: if they may see which gradients are there,
@@ -85,7 +88,7 @@ class SegmentGradients {
   std::mutex nodesMutex_;  // of what follows; the last to be locked
   std::vector<torch::autograd::Node*> makers_, gates_;
   std::vector<std::optional<torch::autograd::InputMetadata>> metadata_;  // by output
-  bool isOrdered_ = false;
+  std::vector<WeakNode> looks_;
 };
 
 }  // namespace kintsugi::torchapi
