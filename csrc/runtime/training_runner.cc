@@ -99,8 +99,9 @@ struct TrainingRunner::Code {
 
 class TrainingRunner::NativeCode : public torchapi::GradNodeCode {
  public:
-  NativeCode(torchapi::GradNodeForm form, std::weak_ptr<const Code> code)
-      : GradNodeCode(std::move(form)), code_(std::move(code)) {}
+  NativeCode(torchapi::GradNodeForm form, std::shared_ptr<torchapi::GradientLayouts> layouts,
+             std::weak_ptr<const Code> code)
+      : GradNodeCode(std::move(form), std::move(layouts)), code_(std::move(code)) {}
 
   bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime,
            const Requested& asked) const override {
@@ -133,7 +134,7 @@ class TrainingRunner::ReplayCode final : public NativeCode {
  public:
   using NativeCode::NativeCode;
 
-  bool takesZeros() const override { return false; }
+  bool isAutograd() const override { return true; }
 
   bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime,
            const Requested& asked) const override {
@@ -210,7 +211,8 @@ void TrainingRunner::setPlans(TrainingPlans plans) {
   if (plans.epilogue != nullptr) {
     code->epilogue.setPlan(std::move(plans.epilogue));
   }
-  code->native = std::make_shared<NativeCode>(plans.form, code);
+  const auto layouts = torchapi::newGradientLayouts();
+  code->native = std::make_shared<NativeCode>(plans.form, layouts, code);
   torchapi::GradNodeForm replay = plans.form;
   replay.kept.clear();
   replay.leaves.clear();
@@ -221,7 +223,7 @@ void TrainingRunner::setPlans(TrainingPlans plans) {
   for (uint32_t k = 0; k < replay.gets.size(); ++k) {
     replay.leaves.push_back({followed + k, {From::kInput, replay.gets[k]}});
   }
-  code->replay = std::make_shared<ReplayCode>(std::move(replay), code);
+  code->replay = std::make_shared<ReplayCode>(std::move(replay), layouts, code);
   code->plans = std::move(plans);
   code_ = std::move(code);
   ready_.store(true, std::memory_order_release);
@@ -396,7 +398,8 @@ SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::sp
   if (turns == 0) {
     compareWithReplay(*code);
   }
-  const bool replay = turns % 2 != 0;
+  // Replay comes first: it shows how eager mode's gradients lie.
+  const bool replay = turns != 0 && turns % 2 == 0;
   std::vector<Value> made, all(inputs.begin(), inputs.end());
   std::optional<torchapi::GeneratorState> generator;
   bool done = false;

@@ -17,6 +17,7 @@
 
 #include <kintsugi_torch_features.h>
 
+#include "torchapi/gradient_layouts.h"
 #include "torchapi/native_tensors.h"
 #include "torchapi/node_ownership.h"
 #include "torchapi/segment_gradients.h"
@@ -167,6 +168,8 @@ void NodePlan::rankAll(const std::vector<Seen>& seen) {
     (each.isLook ? looks[each.index].hasGatesBefore : makers[each.index].hasGatesBefore) = last > k;
   }
 }
+
+std::shared_ptr<GradientLayouts> newGradientLayouts() { return std::make_shared<GradientLayouts>(); }
 
 bool isFollowedLeaf(const void* impl) {
   auto* meta =

@@ -78,10 +78,15 @@ struct NodePlan {
   bool isSingle_ = false;
 };
 
+class GradientLayouts;
+
 class GradNodeCode {
  public:
-  explicit GradNodeCode(GradNodeForm form) : form_(std::move(form)), nodes_(form_) {}
+  // `layouts`: what is known of eager mode's gradients of the segment; its codes share it.
+  GradNodeCode(GradNodeForm form, std::shared_ptr<GradientLayouts> layouts)
+      : form_(std::move(form)), nodes_(form_), layouts_(std::move(layouts)) {}
   virtual ~GradNodeCode() = default;
+  GradientLayouts& layouts() const { return *layouts_; }
   const GradNodeForm& form() const { return form_; }
   const NodePlan& nodes() const { return nodes_; }
 
@@ -95,15 +100,19 @@ class GradNodeCode {
   // `gradients`. Grad mode and autocast are off. False: the code can't be run.
   virtual bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime,
                    const Requested& asked) const = 0;
-  // Missing gradients are passed as zeros, or, if this is false, as empty values.
-  virtual bool takesZeros() const { return true; }
+  // The code is autograd's own. Missing gradients are empty values for it, zeros for other code.
+  virtual bool isAutograd() const { return false; }
   // Runs the segment again, from inputs to outputs, in the current grad mode.
   virtual bool recompute(std::span<const Value> inputs, std::span<Value> outputs) const = 0;
 
  private:
   GradNodeForm form_;
   NodePlan nodes_;
+  std::shared_ptr<GradientLayouts> layouts_;
 };
+
+// Nothing is known yet.
+std::shared_ptr<GradientLayouts> newGradientLayouts();
 
 // True if a segment may be run below autograd, with one node for all of it. False if somebody watches what
 // autograd keeps, or if tangents are computed. For this thread.

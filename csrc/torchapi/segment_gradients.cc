@@ -208,8 +208,12 @@ autograd::variable_list SegmentGradients::give(size_t gate) {
   for (size_t k = 0; k < given.size() && run.used != 0; ++k) {
     const uint32_t get = plan.gets[k];
     if (!feeds.empty() && (feeds[get] & run.used) == 0) continue;
+    const autograd::Edge& edge = gates_[gate]->next_edge(k);
     given[k] = std::move(run.made[get]);
-    separate(given[k], gates_[gate]->next_edge(k));
+    separate(given[k], edge);
+    if (given[k].defined() && run.layouts && (*run.layouts)[get]) {
+      given[k] = layOut(std::move(given[k]), *(*run.layouts)[get], edge);
+    }
   }
   finish(run, gate);
   return given;
@@ -245,15 +249,39 @@ void SegmentGradients::release(uint64_t groups) {
   kept_.clear();
 }
 
-// A leaf keeps its gradient tensor and may write to it later. So gradients must not share memory.
+// A leaf keeps its gradient tensor and may write to it later. So gradients must not share memory, but for what
+// autograd gives out.
 void SegmentGradients::separate(at::Tensor& made, const autograd::Edge& edge) const {
   if (c10::GradMode::is_enabled() || !made.defined() || !made.has_storage()) return;
-  const bool leaf = dynamic_cast<autograd::AccumulateGrad*>(edge.function.get()) != nullptr;
+  const bool leaf = code_->isAutograd()
+                        ? accumulatingLeaf(edge) != nullptr
+                        : dynamic_cast<autograd::AccumulateGrad*>(edge.function.get()) != nullptr;
   if (leaf && made.storage().use_count() > 1) made = made.clone();
 }
 
-at::Tensor SegmentGradients::gradientOrZeros(const at::Tensor& gradient, size_t output) const {
+at::Tensor SegmentGradients::gradientFor(const Run& run, size_t output) const {
+  const at::Tensor& gradient = run.gradients[output];
+  if (code_->isAutograd()) return gradient;
   return gradient.defined() ? gradient.contiguous() : metadata_[output]->zeros_like();
+}
+
+// How the gradients lie in eager mode. Nothing is known of it where the segment can't be run again.
+void SegmentGradients::learnLayouts(Run& run, const std::vector<bool>& requested) {
+  GradientLayouts& layouts = code_->layouts();
+  const GradientLayouts::Arriving arriving = GradientLayouts::arriving(run.gradients);
+  run.layouts = layouts.find(arriving);
+  if (run.layouts || !layouts.hasRoom()) return;
+  if (code_->isAutograd()) {
+    if (std::ranges::find(requested, false) == requested.end()) layouts.learn(arriving, run.made);
+    return;
+  }
+  if (!kept_.mayRecompute(run.arrived)) return;
+  try {
+    layouts.learn(arriving, runAgain(run));
+  } catch (const std::exception&) {
+    return;  // the gradients are there
+  }
+  run.layouts = layouts.find(arriving);
 }
 
 // By result: it is asked for.
@@ -296,11 +324,14 @@ void SegmentGradients::compute(Run& run) {
   if ((released_ & groups) == 0) kept_.check(run.arrived, requested);
   const c10::impl::ExcludeDispatchKeyGuard noAutocast(c10::autocast_dispatch_keyset);
   run.made.clear();
+  run.layouts.reset();
   // If a mode or transform sees the backward's operators, it has to see those of eager mode.
   ordinary = ordinary && mayUseOwnKernels();
   if (!ordinary || c10::GradMode::is_enabled() || !runCode(run, all, requested) ||
       (!all && !areFinite(run.made) && kept_.mayRecompute(run.arrived))) {
     run.made = runAgain(run);
+  } else {
+    learnLayouts(run, requested);
   }
   run.made.resize(form.gets.size());
   run.used = run.arrived;
@@ -310,8 +341,7 @@ bool SegmentGradients::runCode(Run& run, bool all, const std::vector<bool>& requ
   autograd::variable_list tensors;
   if (!kept_.take(tensors)) return false;
   for (size_t k = 0; k < run.gradients.size(); ++k) {
-    const bool absent = !run.gradients[k].defined() && !code_->takesZeros();
-    tensors.push_back(absent ? at::Tensor() : gradientOrZeros(run.gradients[k], k));
+    tensors.push_back(gradientFor(run, k));
   }
   std::vector<Value> values;
   for (const at::Tensor& tensor : tensors) {
@@ -323,7 +353,7 @@ bool SegmentGradients::runCode(Run& run, bool all, const std::vector<bool>& requ
                   findRequestedTapes(run, requested))) {
     // If gradients are missing, the error may come from a part that eager mode would not compute.
     const std::exception_ptr error = takeTapeError();
-    if (error && (all || !code_->takesZeros())) std::rethrow_exception(error);
+    if (error && (all || code_->isAutograd())) std::rethrow_exception(error);
     return false;
   }
   for (size_t k = 0; k < results.all().size(); ++k) {

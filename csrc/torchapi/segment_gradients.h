@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "torchapi/grad_node.h"
+#include "torchapi/gradient_layouts.h"
 #include "torchapi/kept_tensors.h"
 #include "torchapi/node_ownership.h"
 
@@ -60,6 +61,7 @@ class SegmentGradients {
     uint64_t arrived = 0;                      // outputs whose gradients are there
     uint64_t used = 0;                         // those that `made` was computed of
     torch::autograd::variable_list made;
+    std::optional<GradientLayouts::Made> layouts;  // of eager mode, where they are known and `made` has others
   };
 
   Run& runOf(int task);
@@ -74,7 +76,8 @@ class SegmentGradients {
   bool runCode(Run& run, bool all, const std::vector<bool>& requested);
   void forwardAgain(torch::autograd::variable_list& aliases, OwnValues& outputs, bool create);
   torch::autograd::variable_list runAgain(const Run& run);
-  at::Tensor gradientOrZeros(const at::Tensor& gradient, size_t output) const;
+  at::Tensor gradientFor(const Run& run, size_t output) const;
+  void learnLayouts(Run& run, const std::vector<bool>& requested);
   void separate(at::Tensor& made, const torch::autograd::Edge& edge) const;
 
   const std::shared_ptr<const GradNodeCode> code_;
