@@ -13,6 +13,7 @@
 #include "capture/record/table.h"
 #include "capture/shown.h"
 #include "capture/tables/pauses.h"
+#include "pyapi/plain.h"
 #include "pyapi/code.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
@@ -391,7 +392,8 @@ Flow containsOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
     return fallbackContains(rec, f, act, in);
   }
   if (PyDict_Check(container) && !b.isValue() && rec.objects.plainDict(container)) {
-    if (!isPlainDeep(item) && !isIdentityValue(item)) return fallbackContains(rec, f, act, in);
+    if ((!isPlainDeep(item) && !isIdentityValue(item)) || pyapi::needsProgram(container, item))
+      return fallbackContains(rec, f, act, in);
     if (!rec.guards.pin(a, item)) return rec.execute(act, in);
     PyObject* value = PyDict_GetItemWithError(container, item);
     PyErr_Clear();
