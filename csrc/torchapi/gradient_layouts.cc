@@ -70,7 +70,8 @@ void GradientLayouts::learn(const Arriving& arriving, std::span<const at::Tensor
 at::Tensor layOut(at::Tensor made, const GradientLayouts::Strides& wanted, const autograd::Edge& edge) {
   at::IntArrayRef strides = wanted;
   const at::IntArrayRef sizes = made.sizes();
-  if (made.layout() != at::kStrided || strides.size() != sizes.size() || made.strides() == strides) return made;
+  if (made.layout() != at::kStrided || strides.size() != sizes.size() || made.strides() == strides)
+    return made;
   if (const at::Tensor* leaf = accumulatingLeaf(edge)) {
     // It takes what lies as itself, and copies what does not.
     const at::Tensor& variable = *leaf;

@@ -23,7 +23,7 @@ namespace kintsugi::torchapi {
 class GradientLayouts {
  public:
   using Strides = std::vector<int64_t>;
-  using Arriving = std::vector<Strides>;          // by output; without any: it does not arrive
+  using Arriving = std::vector<Strides>;             // by output; without any: it does not arrive
   using Made = std::vector<std::optional<Strides>>;  // by result
 
   static Arriving arriving(std::span<const at::Tensor> gradients);

@@ -249,8 +249,8 @@ void SegmentGradients::release(uint64_t groups) {
   kept_.clear();
 }
 
-// A leaf keeps its gradient tensor and may write to it later. So gradients must not share memory, but for what
-// autograd gives out.
+// A leaf keeps its gradient tensor and may write to it later. So gradients must not share memory, but for
+// what autograd gives out.
 void SegmentGradients::separate(at::Tensor& made, const autograd::Edge& edge) const {
   if (c10::GradMode::is_enabled() || !made.defined() || !made.has_storage()) return;
   const bool leaf = code_->isAutograd()

@@ -61,7 +61,8 @@ class SegmentGradients {
     uint64_t arrived = 0;                      // outputs whose gradients are there
     uint64_t used = 0;                         // those that `made` was computed of
     torch::autograd::variable_list made;
-    std::optional<GradientLayouts::Made> layouts;  // of eager mode, where they are known and `made` has others
+    std::optional<GradientLayouts::Made>
+        layouts;  // of eager mode, where they are known and `made` has others
   };
 
   Run& runOf(int task);

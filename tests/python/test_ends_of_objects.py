@@ -97,7 +97,9 @@ def test_finalizers_run_where_objects_end(cls: Any, program: Callable[..., Any],
     x = torch.ones(3)
     LOG.clear()
     expected = call(x), list(LOG)
-    compiled = kintsugi.compile(call, backend=backend, options={"sync": True} if backend == "native" else None)
+    compiled = kintsugi.compile(
+        call, backend=backend, options={"sync": True} if backend == "native" else None
+    )
     for _ in range(5):
         LOG.clear()
         result = compiled(x)
@@ -125,7 +127,9 @@ def test_folders_that_nobody_keeps(program: Callable[..., Any], backend: str) ->
     warnings.simplefilter("ignore")
     x = torch.ones(2)
     expected = program(x)[1:]
-    compiled = kintsugi.compile(program, backend=backend, options={"sync": True} if backend == "native" else None)
+    compiled = kintsugi.compile(
+        program, backend=backend, options={"sync": True} if backend == "native" else None
+    )
     for _ in range(4):
         assert compiled(x)[1:] == expected
 
@@ -187,6 +191,8 @@ def behind_a_tensor(n: int) -> Any:
 )
 @pytest.mark.parametrize("backend", ["eager", "native"])
 def test_arrays_are_resized(program: Callable[[int], Any], backend: str) -> None:
-    compiled = kintsugi.compile(program, backend=backend, options={"sync": True} if backend == "native" else None)
+    compiled = kintsugi.compile(
+        program, backend=backend, options={"sync": True} if backend == "native" else None
+    )
     for n in (5, 5, 7, 4, 5):
         assert compiled(n) == program(n)

@@ -1,5 +1,5 @@
-"""Strides of gradients: natively they are eager mode's, given out by `torch.autograd.grad()`, seen by hooks, or added up
-in leaves, whatever the layout of the gradient that arrives."""
+"""Strides of gradients are eager mode's, given out by `torch.autograd.grad()`, seen by hooks, or added up in leaves,
+whatever the layout of the gradient that arrives."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ CASES: dict[str, Case] = {
     "where": (lambda a, b: torch.where(a > 1, a, b), [WIDE, values()]),
     "embedding": (lambda w: F.embedding(torch.tensor([1, 2]), w), [WIDE]),
     "cross entropy": (lambda x: F.cross_entropy(x.sin(), torch.tensor([1, 2, 0])), [WIDE]),
-    "convolution": (lambda x, w, b: F.conv2d(x, w, b).sin(), [values(1, 1, 5, 5), values(1, 1, 3, 3), values(1)]),
+    "convolution": (
+        lambda x, w, b: F.conv2d(x, w, b).sin(),
+        [values(1, 1, 5, 5), values(1, 1, 3, 3), values(1)],
+    ),
     "largest": (lambda a: a.sin().amax(1), [WIDE]),
     "attention": (F.scaled_dot_product_attention, [values(1, 2, 3, 4)] * 3),
 }

@@ -1,4 +1,4 @@
-"""Dicts with keys that have an `__eq__` in Python: each look-up calls it as often as in eager mode, in the first call too."""
+"""Dicts with keys that have an `__eq__` in Python: look-ups call it as often as in eager mode, recorded too."""
 
 from __future__ import annotations
 

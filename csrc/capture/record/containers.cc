@@ -11,12 +11,12 @@
 #include "capture/record/second_half.h"
 #include "capture/record/table.h"
 #include "capture/tables/pauses.h"
-#include "pyapi/plain.h"
 #include "pyapi/code.h"
 #include "pyapi/dict.h"
 #include "pyapi/imports.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/opcodes.h"
+#include "pyapi/plain.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {

@@ -13,11 +13,11 @@
 #include "capture/record/table.h"
 #include "capture/shown.h"
 #include "capture/tables/pauses.h"
-#include "pyapi/plain.h"
 #include "pyapi/code.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
+#include "pyapi/plain.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {
