@@ -36,6 +36,8 @@ set(KINTSUGI_TORCH_FEATURES "")
 kintsugi_torch_has(FLOAT32_PRECISION_DEFAULT ATen/Context.h "(void)at::Float32Precision::DEFAULT")
 kintsugi_torch_has(INTRUSIVE_NODES torch/csrc/autograd/function.h
   "static_assert(std::is_base_of_v<c10::intrusive_ptr_target, torch::autograd::Node>)")
+kintsugi_torch_has(SEQUENCE_NUMBERS torch/csrc/autograd/function.h
+  "(void)&torch::autograd::Node::set_sequence_nr")
 
 set(generated "// Written by cmake/TorchFeatures.cmake.\n#pragma once\n\n${KINTSUGI_TORCH_FEATURES}")
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/torch_features/kintsugi_torch_features.h CONTENT "${generated}" @ONLY)

@@ -349,8 +349,7 @@ void Steps::forgetEscaped(CallContext& ctx) {
   }
   for (const auto& v : virtuals_.all()) {
     const bool dropped = v->kind != VirtualKind::kClass;  // the collector drops a class, at any time
-    if (v->value != ir::kNone && !v->forgotten && dropped && v->object &&
-        isWeaklyReferenced(v->object.get())) {
+    if (v->value != ir::kNone && dropped && v->object && isWeaklyReferenced(v->object.get())) {
       // A replay drops the object after this step. The program may drop it later, and a weak reference would
       // tell the difference.
       rec_.abort(diag::Code::KTG0302,

@@ -61,6 +61,10 @@ struct KeptForm {
   std::vector<uint64_t> together;  // by output: those that share what is kept; it is released with them
   uint64_t held = 0;  // those for whose gradients eager mode keeps any tensor, which it frees after them
   std::vector<uint64_t> recompute;  // by input: the outputs whose gradients depend on its values, in any way
+  // Eager mode's nodes run backwards in the order of the program. Numbers of operators, from 1: who makes an
+  // output that autograd follows; who uses an input first, by `gets`; who makes what the outside gets to see
+  // and is made behind the nodes.
+  std::vector<uint32_t> madeAt, usedAt, lookedAt;
 };
 
 }  // namespace kintsugi::ir

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ir/segments.h"
+#include "ops/operator.h"
 
 namespace kintsugi::passes {
 
@@ -35,6 +36,7 @@ class Dependences {
         takes_(trace_.values.size(), 0) {}
 
   void run() {
+    addOrder();
     if (!addIncoming()) {
       // Too many: every set is all of them.
       std::ranges::fill(madeOf_, KeptForm::kAll);
@@ -51,10 +53,11 @@ class Dependences {
       form_.recompute.assign(in_.graph.inputs.size(), KeptForm::kAll);
       return;
     }
-    // A gradient that is a constant (zeros, of a step function) comes with whichever arrives.
-    for (const uint32_t k : form_.gets) {
-      const uint64_t outputs = madeOf_[in_.graph.gradients[k]];
-      form_.feeds.push_back(outputs != 0 ? outputs : KeptForm::kAll);
+    // A gradient that is a constant (zeros, of a step function) comes with the outputs that are computed of
+    // the input.
+    for (size_t k = 0; k < form_.gets.size(); ++k) {
+      const uint64_t outputs = madeOf_[in_.graph.gradients[form_.gets[k]]];
+      form_.feeds.push_back(outputs != 0 ? outputs : outputsOf(k));
     }
     std::vector<uint64_t> all = takes_;
     for (const auto& [now, value] : in_.graph.now) all[value] |= all[now];
@@ -105,6 +108,53 @@ class Dependences {
       }
       if (takesForward) join(form_.together, outputs);
     }
+  }
+
+  void addOrder() {
+    const ir::Trace& program = in_.graph.recompute;
+    const auto marked = [&](const Instruction& ins) {
+      std::vector<ValueId> values;
+      ir::collectValues(program, program.operandsOf(ins), values);
+      return values;
+    };
+    std::vector<uint32_t> madeAt(program.values.size(), 0), usedAt(program.values.size(), 0);
+    for (auto at = static_cast<uint32_t>(program.code.size() - 1); at-- > 1;) {
+      const Instruction& ins = program.code[at];
+      const auto operands = program.operandsOf(ins);
+      const bool writes = ins.op == ir::Op::kAten && ops::isInPlace(program.opNames[ins.opName]);
+      if (writes && !operands.empty() && operands[0].isValue() && madeAt[operands[0].id] == 0) {
+        madeAt[operands[0].id] = at;
+      }
+      for (uint32_t r = 0; r < ins.resultCount; ++r) {
+        uint32_t& made = madeAt[ins.firstResult + r];
+        made = std::max(made, at);
+      }
+      if (!isFollowed(program, ins)) continue;
+      for (const ValueId value : marked(ins)) usedAt[value] = at;
+    }
+    const std::vector<ValueId> inputs = marked(program.code.front()), outputs = marked(program.code.back());
+    for (const uint32_t k : form_.gets) form_.usedAt.push_back(usedAt[inputs[k]]);
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      if (in_.graph.incoming[k] != ir::kNone) form_.madeAt.push_back(madeAt[outputs[k]]);
+    }
+  }
+
+  // The outputs that are computed of an input.
+  uint64_t outputsOf(size_t get) const {
+    std::vector<bool> made(trace_.values.size(), false);
+    made[in_.graph.inputs[form_.gets[get]]] = true;
+    for (const uint32_t at : in_.graph.forward) {
+      const std::vector<ValueId> values = used(at);
+      if (std::ranges::none_of(values, [&](ValueId value) { return made[value]; })) continue;
+      const Instruction& ins = trace_.code[at];
+      for (uint32_t r = 0; r < ins.resultCount; ++r) made[ins.firstResult + r] = true;
+    }
+    uint64_t outputs = 0;
+    for (size_t k = 0; k < in_.graph.outputs.size(); ++k) {
+      const ValueId incoming = in_.graph.incoming[k];
+      if (incoming != ir::kNone && made[in_.graph.outputs[k]]) outputs |= madeOf_[incoming];
+    }
+    return outputs != 0 ? outputs : KeptForm::kAll;
   }
 
   // From results of the forward to what they are computed of.

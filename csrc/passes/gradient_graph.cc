@@ -556,6 +556,7 @@ class Differentiator {
     }
     graph_.inputs.insert(graph_.inputs.end(), masks_.begin(), masks_.end());
     graph_.recompute = makeRecompute();
+    graph_.program = sequence_;
     for (const uint32_t at : sequence_) {
       if (inEpilogue_[at] || trace().code[at].op == Op::kSetGrad) {
         graph_.epilogue.push_back(at);

@@ -67,6 +67,7 @@ struct GradientGraph {
   std::vector<uint32_t> epilogue;    // instructions, in order, changes of the grad mode among them
   std::vector<ir::ValueId> results;  // of the segment: inputs, outputs and what the epilogue makes
   ir::Trace recompute;               // a segment: from the inputs to the outputs, as it was recorded
+  std::vector<uint32_t> program;     // its instructions, in `trace`
   std::optional<bool> gradBefore;    // the grad mode that the segment has to start in ...
   std::optional<bool> gradAfter;     // ... and leaves, where it sets one
 };

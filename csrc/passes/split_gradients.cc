@@ -425,7 +425,10 @@ class Splitter {
       const auto place = placeIn(graph_, value);
       out.results.push_back(place.value_or(
           ir::SegmentPlace{ir::SegmentPlace::From::kOwn, static_cast<uint32_t>(outputs.size())}));
-      if (!place) outputs.push_back(value);
+      if (place) continue;
+      outputs.push_back(value);
+      const auto at = std::ranges::find(graph_.program, madeBy_[value]);
+      out.form.lookedAt.push_back(static_cast<uint32_t>(at - graph_.program.begin() + 1));
     }
     out.epilogue = segmentOf(trace_, inputs, graph_.epilogue, outputs);
   }

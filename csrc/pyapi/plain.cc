@@ -342,6 +342,12 @@ Lookup lookUp(PyObject* object, PyObject* key, Py_hash_t hash, PyObject** value)
   }
 }
 
+bool needsProgram(PyObject* dict, PyObject* key) {
+  Py_hash_t hash = 0;
+  PyObject* value = nullptr;
+  return plainHash(key, &hash) && lookUp(dict, key, hash, &value) == Lookup::kUnknown;
+}
+
 bool keysAre(PyObject* dict, PyObject* tuple) {
   if (PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(tuple)) {
     return false;

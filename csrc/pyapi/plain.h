@@ -44,6 +44,10 @@ enum class Lookup : unsigned char {
 // The raw entry of a dict (or dict subclass), as dict.__getitem__ finds it.
 Lookup lookUp(PyObject* dict, PyObject* key, Py_hash_t hash, PyObject** value);
 
+// True if only an `__eq__` of the program's tells whether the dict has the key. What asks such a dict calls
+// it.
+bool needsProgram(PyObject* dict, PyObject* key);
+
 // True if the dict has exactly the keys of the tuple, in its order of iteration.
 bool keysAre(PyObject* dict, PyObject* tuple);
 

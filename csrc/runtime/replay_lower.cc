@@ -505,10 +505,16 @@ void Lowering::findStops(SegmentCode& segment) {
   }
 }
 
-// What is dropped at the end of a segment that a runner has computed: everything that dies inside (inputs,
-// values kept for snapshots, results of the steps after the graph). Intermediate values of the graph never
-// existed.
+// What is dropped in a segment that a runner has computed: everything that dies inside (inputs, values kept
+// for snapshots, results of the steps after the graph), at its end, but for objects of the program, which go
+// between the steps where they die. Intermediate values of the graph never existed.
 void Lowering::findSegmentDrops(SegmentCode& segment) {
+  segment.dropsBefore.resize(segment.offGraph.size());
+  std::vector<ir::ValueId> used;
+  for (const size_t at : segment.graph) {
+    const ir::Instruction& ins = trace_.code[code_.steps[at].index];
+    ir::collectValues(trace_, trace_.operandsOf(ins), used);
+  }
   std::vector<bool> inside(trace_.values.size(), false);
   for (const size_t at : segment.graph) {
     const ir::Instruction& ins = trace_.code[code_.steps[at].index];
@@ -528,7 +534,12 @@ void Lowering::findSegmentDrops(SegmentCode& segment) {
     const Step& step = code_.steps[at];
     for (uint32_t k = 0; k < step.dropCount; ++k) {
       const ir::ValueId value = code_.drops[step.firstDrop + k];
-      if (!inside[value]) {
+      const size_t done = k < step.earlyDropCount ? at : at + 1;
+      const auto next = std::ranges::lower_bound(segment.offGraph, done);
+      if (trace_.values[value].kind == ir::TypeKind::kObject && next != segment.offGraph.end() &&
+          std::ranges::find(used, value) == used.end()) {
+        segment.dropsBefore[static_cast<size_t>(next - segment.offGraph.begin())].push_back(value);
+      } else if (!inside[value]) {
         segment.drops.push_back(value);
         segment.dropsObjects =
             segment.dropsObjects || trace_.values[value].kind == ir::TypeKind::kObject || code_.isRoot[value];

@@ -127,6 +127,7 @@ class Run {
   Outcome leaveSegment(const GraphRun& graph, size_t at, bool gradMode, Outcome outcome);
   bool enterBlock(guard::BlockId block);
   void storeResult(ir::ValueId value, pyapi::Ref<> object);
+  void dropBefore(const SegmentCode& segment, size_t next);
   void drop(const Step& step, uint32_t from, uint32_t to);
   void enteredBlock(guard::BlockId block);
   void noteWrite(const ir::Instruction& ins, PyObject* target, PyObject* key, PyObject* value);

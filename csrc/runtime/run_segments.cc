@@ -37,6 +37,7 @@ class GraphRun final : public SegmentSteps {
       run_.values_[stop.given[k]] = std::exchange(given[k], {});
     }
     while (next_ < stop.offGraph) {
+      run_.dropBefore(segment_, next_);
       at_ = segment_.offGraph[next_++];
       if (ir::isStop(run_.trace_->code[run_.code_->steps[at_].index])) {
         stoppedAt_ = at_;
@@ -148,7 +149,9 @@ Outcome Run::executeSegment(size_t& position) {
     PyErr_SetString(PyExc_RuntimeError, "kintsugi: a backend has left out a step of the program");
     return Outcome::kReturn;
   }
-  for (const size_t at : std::span(segment.offGraph).subspan(graph.next())) {
+  for (size_t k = graph.next(); k < segment.offGraph.size(); ++k) {
+    dropBefore(segment, k);
+    const size_t at = segment.offGraph[k];
     const Step& step = code_->steps[at];
     const Outcome outcome = executeOffGraph(step, at);
     if (outcome != Outcome::kNext) {
@@ -169,6 +172,13 @@ Outcome Run::executeSegment(size_t& position) {
   }
   position = segment.endStep;
   return Outcome::kNext;
+}
+
+// Objects that die before a step that is not of the graph.
+void Run::dropBefore(const SegmentCode& segment, size_t next) {
+  if (exitSoon_ || segment.dropsBefore[next].empty()) return;
+  gil_.hold();
+  for (const ir::ValueId value : segment.dropsBefore[next]) storage_.drop(value);
 }
 
 // When the graph is left at this step: has the program not seen any tensor of it yet?

@@ -36,8 +36,10 @@ struct SegmentCode {
   std::vector<size_t> offGraph;  // steps of the body that are not in the graph: they run after it
   std::vector<bool> shows;       // by step of `offGraph`: it is given something that the graph makes
   std::vector<Stop> stops;
-  std::vector<ir::ValueId> drops;      // what dies between the marks and is there when a runner has stood in
-  bool dropsObjects = false;           // some of them are objects
+  // By step of `offGraph`: objects that die before it. The program may notice when an object goes.
+  std::vector<std::vector<ir::ValueId>> dropsBefore;
+  std::vector<ir::ValueId> drops;  // what else dies between the marks and is there when a runner has stood in
+  bool dropsObjects = false;       // some of them are objects
   std::vector<ir::ValueId> rewritten;  // of the graph's values: those in memory that it writes to
   bool writes = false;
   bool writesUnseen = false;

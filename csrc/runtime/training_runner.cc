@@ -66,6 +66,19 @@ class GradModeScope {
   const bool before_;
 };
 
+// A hook of a leaf can see which other gradients are there when it is called: those that eager mode has by
+// then.
+bool seesOrder(const torchapi::GradNodeForm& form, std::span<const Value> inputs) {
+  size_t leaves = 0;
+  bool hooks = false;
+  for (const uint32_t input : form.gets) {
+    if (inputs[input].kind != ValueKind::kTensor) continue;
+    leaves += torchapi::isFollowedLeaf(inputs[input].tensor) ? 1 : 0;
+    hooks = hooks || torchapi::hasLeafHooks(inputs[input].tensor);
+  }
+  return hooks && leaves + form.madeAt.size() > 2;
+}
+
 void updateMinimum(std::atomic<uint64_t>& least, uint64_t time) {
   uint64_t seen = least.load(std::memory_order_relaxed);
   while (time < seen && !least.compare_exchange_weak(seen, time, std::memory_order_relaxed)) {
@@ -86,8 +99,9 @@ struct TrainingRunner::Code {
 
 class TrainingRunner::NativeCode : public torchapi::GradNodeCode {
  public:
-  NativeCode(torchapi::GradNodeForm form, std::weak_ptr<const Code> code)
-      : GradNodeCode(std::move(form)), code_(std::move(code)) {}
+  NativeCode(torchapi::GradNodeForm form, std::shared_ptr<torchapi::GradientLayouts> layouts,
+             std::weak_ptr<const Code> code)
+      : GradNodeCode(std::move(form), std::move(layouts)), code_(std::move(code)) {}
 
   bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime,
            const Requested& asked) const override {
@@ -120,7 +134,7 @@ class TrainingRunner::ReplayCode final : public NativeCode {
  public:
   using NativeCode::NativeCode;
 
-  bool takesZeros() const override { return false; }
+  bool isAutograd() const override { return true; }
 
   bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime,
            const Requested& asked) const override {
@@ -197,7 +211,8 @@ void TrainingRunner::setPlans(TrainingPlans plans) {
   if (plans.epilogue != nullptr) {
     code->epilogue.setPlan(std::move(plans.epilogue));
   }
-  code->native = std::make_shared<NativeCode>(plans.form, code);
+  const auto layouts = torchapi::newGradientLayouts();
+  code->native = std::make_shared<NativeCode>(plans.form, layouts, code);
   torchapi::GradNodeForm replay = plans.form;
   replay.kept.clear();
   replay.leaves.clear();
@@ -208,7 +223,7 @@ void TrainingRunner::setPlans(TrainingPlans plans) {
   for (uint32_t k = 0; k < replay.gets.size(); ++k) {
     replay.leaves.push_back({followed + k, {From::kInput, replay.gets[k]}});
   }
-  code->replay = std::make_shared<ReplayCode>(std::move(replay), code);
+  code->replay = std::make_shared<ReplayCode>(std::move(replay), layouts, code);
   code->plans = std::move(plans);
   code_ = std::move(code);
   ready_.store(true, std::memory_order_release);
@@ -218,6 +233,9 @@ bool TrainingRunner::fits(const Code& code, std::span<const Value> inputs) const
   const TrainingPlans& plans = code.plans;
   if (inputs.size() != plans.inputs.size() || !torchapi::mayUseOwnKernels() ||
       !torchapi::mayReplaceSegment() || (plans.gradBefore && *plans.gradBefore != torchapi::gradMode())) {
+    return false;
+  }
+  if (seesOrder(plans.form, inputs)) {
     return false;
   }
   for (size_t k = 0; k < inputs.size(); ++k) {
@@ -238,8 +256,9 @@ bool TrainingRunner::fits(const Code& code, std::span<const Value> inputs) const
   return true;
 }
 
-bool TrainingRunner::runForward(const std::shared_ptr<Code>& code, bool replay, std::span<const Value> inputs,
-                                std::vector<Value>& outputs) {
+std::optional<torchapi::AttachedNodes> TrainingRunner::runForward(const std::shared_ptr<Code>& code,
+                                                                  bool replay, std::span<const Value> inputs,
+                                                                  std::vector<Value>& outputs) {
   const uint64_t start = diag::events::nowNs();
   const torchapi::GradNodeForm& form = code->plans.form;
   const size_t count = form.follows.size();
@@ -248,14 +267,14 @@ bool TrainingRunner::runForward(const std::shared_ptr<Code>& code, bool replay, 
     {
       const torchapi::GradModeOff off;
       if (!code->forward.runPlan(inputs, outputs)) {
-        return false;
+        return std::nullopt;
       }
     }
     const std::span<Value> all(outputs);
-    torchapi::attachGradNode({code, code->native.get()}, inputs, all.first(count), all.subspan(count),
-                             diag::events::nowNs() - start);
+    auto nodes = torchapi::attachGradNode({code, code->native.get()}, inputs, all.first(count),
+                                          all.subspan(count), diag::events::nowNs() - start);
     outputs.resize(count);
-    return true;
+    return nodes;
   }
   std::vector<Value> leaves(inputs.begin(), inputs.end()), own;
   for (const uint32_t input : form.gets) {
@@ -278,13 +297,14 @@ bool TrainingRunner::runForward(const std::shared_ptr<Code>& code, bool replay, 
   }
   if (!done) {
     clearAll(own);
-    return false;
+    return std::nullopt;
   }
-  torchapi::attachGradNode({code, code->replay.get()}, inputs, outputs, own, diag::events::nowNs() - start);
-  return true;
+  return torchapi::attachGradNode({code, code->replay.get()}, inputs, outputs, own,
+                                  diag::events::nowNs() - start);
 }
 
-bool TrainingRunner::finish(const Code& code, std::span<const Value> inputs, std::vector<Value>& made,
+bool TrainingRunner::finish(const Code& code, const torchapi::AttachedNodes& nodes,
+                            std::span<const Value> inputs, std::vector<Value>& made,
                             std::span<Value> outputs) {
   const TrainingPlans& plans = code.plans;
   std::vector<Value> looks(plans.epilogueCount);
@@ -292,9 +312,11 @@ bool TrainingRunner::finish(const Code& code, std::span<const Value> inputs, std
     std::vector<Value> all(inputs.begin(), inputs.end());
     all.insert(all.end(), made.begin(), made.end());
     const GradModeScope scope;
+    const torchapi::LookOrder order(*code.native, nodes);
     if (!code.epilogue.runPlan(all, looks)) {
       return false;
     }
+    order.end(inputs, looks);
   }
   for (size_t k = 0; k < outputs.size(); ++k) {
     const ir::SegmentPlace& result = plans.results[k];
@@ -376,7 +398,8 @@ SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::sp
   if (turns == 0) {
     compareWithReplay(*code);
   }
-  const bool replay = turns % 2 != 0;
+  // Replay comes first: it shows how eager mode's gradients lie.
+  const bool replay = turns != 0 && turns % 2 == 0;
   std::vector<Value> made, all(inputs.begin(), inputs.end());
   std::optional<torchapi::GeneratorState> generator;
   bool done = false;
@@ -391,8 +414,8 @@ SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::sp
       mask.kind = ValueKind::kTensor;
       all.push_back(mask);
     }
-    done = runForward(code, replay, all, made) && fitStores(code->plans, all, made) &&
-           finish(*code, all, made, outputs);
+    const auto nodes = runForward(code, replay, all, made);
+    done = nodes && fitStores(code->plans, all, made) && finish(*code, *nodes, all, made, outputs);
     if (done) {
       store(code->plans, all, made);
     }

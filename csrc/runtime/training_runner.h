@@ -88,10 +88,12 @@ class TrainingRunner : public SegmentRunner {
   class NativeCode;
   class ReplayCode;
   bool fits(const Code& code, std::span<const torchapi::Value> inputs) const;
-  bool runForward(const std::shared_ptr<Code>& code, bool replay, std::span<const torchapi::Value> inputs,
-                  std::vector<torchapi::Value>& outputs);
-  bool finish(const Code& code, std::span<const torchapi::Value> inputs, std::vector<torchapi::Value>& made,
-              std::span<torchapi::Value> outputs);
+  // Nothing: it declines.
+  std::optional<torchapi::AttachedNodes> runForward(const std::shared_ptr<Code>& code, bool replay,
+                                                    std::span<const torchapi::Value> inputs,
+                                                    std::vector<torchapi::Value>& outputs);
+  bool finish(const Code& code, const torchapi::AttachedNodes& nodes, std::span<const torchapi::Value> inputs,
+              std::vector<torchapi::Value>& made, std::span<torchapi::Value> outputs);
   static bool mayStore(const TrainingPlans& plans, std::span<const torchapi::Value> inputs);
   static bool fitStores(const TrainingPlans& plans, std::span<const torchapi::Value> inputs,
                         std::span<const torchapi::Value> made);

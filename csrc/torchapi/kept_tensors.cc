@@ -115,11 +115,11 @@ void KeptTensors::raiseModified(const Seen& seen) {
   TORCH_CHECK(false, text.str());
 }
 
-void KeptTensors::check(uint64_t arrived, const torch::autograd::Node& node) const {
+void KeptTensors::check(uint64_t arrived, const std::vector<bool>& requested) const {
   for (const ir::KeptForm::Checked& checked : form_.checked) {
     if ((checked.outputs & arrived) == 0 || !at(checked.place).isWritten()) continue;
     for (size_t k = 0; k < checked.leads.size(); ++k) {
-      if (checked.leads[k] && node.task_should_compute_output(k)) raiseModified(at(checked.place));
+      if (checked.leads[k] && requested[k]) raiseModified(at(checked.place));
     }
   }
 }

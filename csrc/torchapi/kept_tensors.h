@@ -31,8 +31,8 @@ class KeptTensors {
   void clear();
 
   // Raises if something was written to that eager mode would read in the backward, given the gradients that
-  // have arrived (bits of outputs) and the results that are asked of `node`.
-  void check(uint64_t arrived, const torch::autograd::Node& node) const;
+  // have arrived (bits of outputs) and the results that are asked for (by `gets`).
+  void check(uint64_t arrived, const std::vector<bool>& requested) const;
   // The same check for inputs: if one was written to, the segment can't be run again.
   bool mayRecompute(uint64_t arrived) const { return writtenInput(arrived) == nullptr; }
   void checkRecompute(uint64_t arrived) const;

@@ -21,4 +21,11 @@ auto makeNode(Arguments&&... arguments) {
 #endif
 }
 
+// A reference to a node that does not keep it.
+#if KINTSUGI_TORCH_HAS_INTRUSIVE_NODES
+using WeakNode = c10::weak_intrusive_ptr<torch::autograd::Node>;
+#else
+using WeakNode = std::weak_ptr<torch::autograd::Node>;
+#endif
+
 }  // namespace kintsugi::torchapi

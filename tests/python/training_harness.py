@@ -41,11 +41,6 @@ def close(got: torch.Tensor, wanted: torch.Tensor, scale: float = 1.0) -> None:
     assert_values(got, wanted, scale=scale)
 
 
-def strides(t: torch.Tensor) -> list[int]:
-    """Of dimensions of one element, strides mean nothing, and differ between ways to compute the same."""
-    return [stride for size, stride in zip(t.shape, t.stride(), strict=True) if size != 1]
-
-
 def check(fn: Fn, *inputs: Any, compiled: bool = True, calls: int = 3, scale: float = 4.0) -> Any:
     """Both sides several times, forward and backward. `compiled`: native code has to run, or must not."""
     runner = native(fn)
@@ -60,7 +55,7 @@ def check(fn: Fn, *inputs: Any, compiled: bool = True, calls: int = 3, scale: fl
         for x, y in zip(mine, gradients, strict=True):
             assert (x is None) == (y is None)
             if x is not None and y is not None:
-                assert strides(x) == strides(y)
+                assert x.stride() == y.stride()
                 close(x, y, scale)
     stats = runner._kintsugi_compiled.stats()
     assert (stats["native_runs"] > 0) == compiled, stats

@@ -214,12 +214,16 @@ Flow changeEachRun(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
+// True if looking the key up in the dict runs no code of the program.
+bool isLookedUp(CallContext& ctx) {
+  return ctx.rec.objects.plainDict(ctx.args[0]) && !pyapi::needsProgram(ctx.args[0], ctx.args[1]);
+}
+
 Flow dictGetModel(CallContext& ctx, Shadow& result) {
   PyObject* dict = ctx.args[0];
   if (isAskedEachRun(ctx)) return knownModel(ctx, result);
   Shadow key = ctx.shadows[1];
-  if (ctx.shadows[0].isValue() || !ctx.rec.objects.plainDict(dict) ||
-      !ctx.rec.guards.tryPinDeep(key, ctx.args[1])) {
+  if (ctx.shadows[0].isValue() || !isLookedUp(ctx) || !ctx.rec.guards.tryPinDeep(key, ctx.args[1])) {
     return ctx.rec.live() ? knownModel(ctx, result) : run(ctx);
   }
   PyObject* value = PyDict_GetItemWithError(dict, ctx.args[1]);
@@ -237,7 +241,7 @@ Flow dictPopModel(CallContext& ctx, Shadow& result) {
   PyObject* dict = ctx.args[0];
   if (isAskedEachRun(ctx)) return changeEachRun(ctx, result);
   Shadow key = ctx.shadows[1];
-  if (!ctx.rec.objects.plainDict(dict) || !ctx.rec.guards.tryPinDeep(key, ctx.args[1])) {
+  if (!isLookedUp(ctx) || !ctx.rec.guards.tryPinDeep(key, ctx.args[1])) {
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   }
   PyObject* value = PyDict_GetItemWithError(dict, ctx.args[1]);
@@ -256,7 +260,7 @@ Flow setdefaultModel(CallContext& ctx, Shadow& result) {
   PyObject* dict = ctx.args[0];
   if (ctx.total() == 3 && isAskedEachRun(ctx)) return changeEachRun(ctx, result);
   Shadow key = ctx.shadows[1];
-  if (ctx.total() < 3 || !ctx.rec.objects.plainDict(dict) || !ctx.rec.guards.tryPinDeep(key, ctx.args[1])) {
+  if (ctx.total() < 3 || !isLookedUp(ctx) || !ctx.rec.guards.tryPinDeep(key, ctx.args[1])) {
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   }
   PyObject* value = PyDict_GetItemWithError(dict, ctx.args[1]);
@@ -336,9 +340,9 @@ Flow setItemModel(CallContext& ctx, Shadow& result) {
 
 Flow getItemModel(CallContext& ctx, Shadow& result) {
   Shadow key = ctx.shadows[1];
-  PyObject* value = ctx.rec.guards.tryPinDeep(key, ctx.args[1])
-                        ? PyDict_GetItemWithError(ctx.args[0], ctx.args[1])
-                        : nullptr;
+  const bool known =
+      !pyapi::needsProgram(ctx.args[0], ctx.args[1]) && ctx.rec.guards.tryPinDeep(key, ctx.args[1]);
+  PyObject* value = known ? PyDict_GetItemWithError(ctx.args[0], ctx.args[1]) : nullptr;
   PyErr_Clear();
   if (value == nullptr || ctx.shadows[0].isValue())
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);

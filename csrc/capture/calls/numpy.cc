@@ -26,6 +26,8 @@ bool isOneOf(PyTypeObject* type, std::initializer_list<Known> classes) {
   return std::any_of(classes.begin(), classes.end(), [type](Known one) { return pyapi::isKnown(type, one); });
 }
 
+bool isExactArray(const PyTypeObject* type) { return pyapi::isKnown(type, Known::kNumpyArray); }
+
 template <typename Visit>
 void forEach(PyObject* dict, Visit visit) {
   PyObject *key, *value;
@@ -40,6 +42,7 @@ struct Numpy {
   std::unordered_set<const PyMethodDef*> definitions;
   std::unordered_set<PyObject*> functions;
   std::unordered_set<PyObject*> reshaping;
+  std::unordered_set<PyObject*> counting;  // of these, those that count references
 
   void addModule(PyObject* module) {
     forEach(PyModule_GetDict(module), [this](PyObject* value) {
@@ -52,6 +55,8 @@ struct Numpy {
         PyObject* method = PyDict_GetItemString(pyapi::dictOf(type), name);
         if (method != nullptr) reshaping.insert(Py_NewRef(method));
       }
+      PyObject* resize = isExactArray(type) ? PyDict_GetItemString(pyapi::dictOf(type), "resize") : nullptr;
+      if (resize != nullptr) counting.insert(resize);
     }
   }
 
@@ -125,8 +130,6 @@ bool isCompiledUfunc(PyObject* ufunc) {
   return false;
 }
 
-bool isExactArray(const PyTypeObject* type) { return pyapi::isKnown(type, Known::kNumpyArray); }
-
 bool isDtype(PyTypeObject* type) {
   PyTypeObject* base = pyapi::knownType(Known::kNumpyDtype);
   return base != nullptr && PyType_IsSubtype(type, base) != 0;
@@ -164,6 +167,8 @@ bool isNumpyCallable(PyObject* callable) {
   return numpy().functions.contains(callable);
 }
 
+bool countsReferences(PyObject* callable) { return numpy().counting.contains(callable); }
+
 bool isArray(PyObject* object) { return isExactArray(Py_TYPE(object)) && isInert(object); }
 
 bool isNumpyScalar(PyObject* object) {
@@ -191,6 +196,16 @@ bool isConstant(CallContext& ctx) {
 }
 
 }  // namespace
+
+Flow countingModel(CallContext& ctx, Shadow& result) {
+  const auto check = ctx.keyword("refcheck");
+  if (check && ctx.args.any(*check) == Py_False && ctx.shadows.any(*check).isConst()) {
+    return opaqueModel(ctx, result);
+  }
+  ctx.rec.abort(diag::Code::KTG0303, {"an array is resized, for which references are counted"});
+  ctx.rec.lifetimes.releaseObjects();
+  return run(ctx);
+}
 
 Flow numpyModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {

@@ -663,6 +663,7 @@ Flow dispatchKnown(Call& call, CallContext& outer, Shadow& result) {
       return torchArguments(rec, call) ? rec.torch.torchStep(ctx, result) : opaqueModel(ctx, result);
     }
   }
+  if (!call.shadow.isValue() && countsReferences(call.callable)) return countingModel(ctx, result);
   if (!call.shadow.isValue() && isNumpyCallable(call.callable)) {
     if (call.shadow.isSource() && !rec.guards.comesFromStep(call.shadow) &&
         !rec.guards.pin(call.shadow, call.callable))

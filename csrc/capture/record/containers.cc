@@ -16,6 +16,7 @@
 #include "pyapi/imports.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/opcodes.h"
+#include "pyapi/plain.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {
@@ -342,6 +343,10 @@ Flow dictSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   if (torchapi::isTensor(key) && !f.top(1).isVirtual() && !f.top(2).isVirtual()) {
     PyObject* lookUp = tensorLookUp(dict) != nullptr ? polyfill(tensorLookUp(dict)) : nullptr;
     if (lookUp != nullptr) return rec.callees.callInPlace(f, act, in, lookUp, 2);
+  }
+  if (pyapi::needsProgram(dict, key)) {
+    const CallKind kind = PyDict_CheckExact(dict) ? CallKind::kKnown : CallKind::kOpaque;
+    return operatorStep(rec, f, act, in, "getitem", 2, true, kind);
   }
   if (!rec.guards.tryPinDeep(f.top(1), key)) {
     if (rec.live()) return operatorStep(rec, f, act, in, "getitem", 2, true);

@@ -17,6 +17,7 @@
 #include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
+#include "pyapi/plain.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {
@@ -421,7 +422,8 @@ Flow containsOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
     return fallbackContains(rec, f, act, in);
   }
   if (PyDict_Check(container) && !b.isValue() && rec.objects.plainDict(container)) {
-    if (!isPlainDeep(item) && !isIdentityValue(item)) return fallbackContains(rec, f, act, in);
+    if ((!isPlainDeep(item) && !isIdentityValue(item)) || pyapi::needsProgram(container, item))
+      return fallbackContains(rec, f, act, in);
     if (!rec.guards.pin(a, item)) return rec.execute(act, in);
     PyObject* value = PyDict_GetItemWithError(container, item);
     PyErr_Clear();

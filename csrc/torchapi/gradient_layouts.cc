@@ -1,0 +1,100 @@
+#include "torchapi/gradient_layouts.h"
+
+#include <algorithm>
+
+#include <ATen/ops/empty_strided.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include "torchapi/native_tensors.h"
+
+namespace kintsugi::torchapi {
+
+namespace autograd = torch::autograd;
+
+namespace {
+
+// Layouts of arriving gradients that a segment knows. More of them are left as native code makes them.
+constexpr size_t kMostLayouts = 16;
+
+// Strides of dimensions of one element mean nothing.
+bool liesTheSame(at::IntArrayRef sizes, at::IntArrayRef a, at::IntArrayRef b) {
+  for (size_t k = 0; k < sizes.size(); ++k) {
+    if (sizes[k] != 1 && a[k] != b[k]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+const at::Tensor* accumulatingLeaf(const autograd::Edge& edge) {
+  const auto* node = dynamic_cast<autograd::AccumulateGrad*>(edge.function.get());
+  if (node == nullptr) return nullptr;
+  const auto* asked = autograd::get_current_graph_task_exec_info();
+  if (asked == nullptr || asked->empty()) return &node->variable;
+  const auto info = asked->find(edge.function.get());
+  return info != asked->end() && info->second.captures_ == nullptr ? &node->variable : nullptr;
+}
+
+GradientLayouts::Arriving GradientLayouts::arriving(std::span<const at::Tensor> gradients) {
+  Arriving all;
+  for (const at::Tensor& gradient : gradients) {
+    Strides& strides = all.emplace_back();
+    if (!gradient.defined()) continue;
+    strides.push_back(gradient.dim());  // so that a scalar is told from what does not arrive
+    strides.insert(strides.end(), gradient.strides().begin(), gradient.strides().end());
+  }
+  return all;
+}
+
+std::optional<GradientLayouts::Made> GradientLayouts::find(const Arriving& arriving) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto known = std::ranges::find(known_, arriving, &Known::arriving);
+  return known != known_.end() ? std::optional(known->made) : std::nullopt;
+}
+
+bool GradientLayouts::hasRoom() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return known_.size() < kMostLayouts;
+}
+
+void GradientLayouts::learn(const Arriving& arriving, std::span<const at::Tensor> made) {
+  Known known{arriving, Made(made.size())};
+  for (size_t k = 0; k < made.size(); ++k) {
+    if (made[k].defined()) known.made[k].emplace(made[k].strides().begin(), made[k].strides().end());
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (known_.size() < kMostLayouts) known_.push_back(std::move(known));
+}
+
+at::Tensor layOut(at::Tensor made, const GradientLayouts::Strides& wanted, const autograd::Edge& edge) {
+  at::IntArrayRef strides = wanted;
+  const at::IntArrayRef sizes = made.sizes();
+  if (made.layout() != at::kStrided || strides.size() != sizes.size() || made.strides() == strides)
+    return made;
+  if (const at::Tensor* leaf = accumulatingLeaf(edge)) {
+    // It takes what lies as itself, and copies what does not.
+    const at::Tensor& variable = *leaf;
+    if (variable.layout() != at::kStrided || variable.sizes() != sizes) return made;
+    if (variable.is_non_overlapping_and_dense() && !liesTheSame(sizes, strides, variable.strides())) {
+      strides = variable.strides();
+    }
+    if (!liesTheSame(sizes, strides, made.strides())) return made;
+  }
+  const BelowAutograd scope;
+  if (liesTheSame(sizes, strides, made.strides())) {
+    return made.as_strided(sizes, strides, made.storage_offset());
+  }
+  // What is expanded is the same along a dimension.
+  std::vector<int64_t> once(sizes.begin(), sizes.end());
+  for (size_t k = 0; k < once.size(); ++k) {
+    if (strides[k] == 0 && once[k] > 1) once[k] = 1;
+  }
+  at::Tensor base = made.as_strided(once, made.strides(), made.storage_offset());
+  if (!liesTheSame(once, strides, base.strides())) {
+    base = at::empty_strided(once, strides, made.options()).copy_(base);
+  }
+  return base.as_strided(sizes, strides, base.storage_offset());
+}
+
+}  // namespace kintsugi::torchapi

@@ -1,0 +1,409 @@
+#include "torchapi/segment_gradients.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <ATen/ops/view_as_real.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <kintsugi_torch_features.h>
+
+#include "torchapi/global_state.h"
+#include "torchapi/native_tensors.h"
+#include "torchapi/op_log.h"
+#include "torchapi/taped_call.h"
+#include "torchapi/tensor_access.h"
+
+namespace kintsugi::torchapi {
+
+namespace autograd = torch::autograd;
+
+class OwnValues {
+ public:
+  explicit OwnValues(size_t count) : values_(count) {}
+  ~OwnValues() {
+    for (Value& value : values_) {
+      clear(value);
+    }
+  }
+  OwnValues(const OwnValues&) = delete;
+  std::span<Value> all() { return values_; }
+  at::Tensor take(size_t k) {
+    values_[k].kind = ValueKind::kEmpty;
+    return takenTensor(values_[k].tensor);
+  }
+
+ private:
+  std::vector<Value> values_;
+};
+
+namespace {
+
+constexpr uint64_t kAll = GradNodeForm::kAll;
+// Backwards of a graph that are known at a time. Those that have raised stay: nobody says that they have.
+constexpr size_t kMostRuns = 32;
+
+Value borrowed(const at::Tensor& tensor) {
+  Value value;
+  value.kind = ValueKind::kTensor;
+  value.tensor = tensor.unsafeGetTensorImpl();
+  return value;
+}
+
+// During its lifetime only autograd sees the operators of this thread: no modes, no transforms, no autocast.
+class AutogradAlone {
+  // detach() asks for modes, unless this key is excluded.
+  c10::impl::ForceDispatchKeyGuard keys_{c10::default_included_set,
+                                         c10::default_excluded_set.add(c10::DispatchKey::Python)};
+};
+
+// Missing gradients are replaced by zeros. 0 * infinity is NaN, where eager mode would compute nothing. So
+// the results are summed, and if the sum is not finite, the segment is run again with autograd. (The sum
+// may also overflow. That costs time, but the results stay right.)
+bool areFinite(const autograd::variable_list& made) {
+  return std::all_of(made.begin(), made.end(), [](const at::Tensor& gradient) {
+    if (!gradient.defined()) return true;
+    const at::Tensor reals = gradient.is_complex() ? at::view_as_real(gradient.resolve_conj()) : gradient;
+    const bool small = reals.scalar_type() == at::kHalf || reals.scalar_type() == at::kBFloat16;
+    return std::isfinite((small ? reals.sum(at::kFloat) : reals.sum()).item<double>());
+  });
+}
+
+// Does the backward that goes on in this thread run the node?
+bool willRun(autograd::Node* node) {
+  const auto* asked = autograd::get_current_graph_task_exec_info();
+  if (asked != nullptr && !asked->empty()) {
+    const auto info = asked->find(node);
+    return info != asked->end() && info->second.should_execute();
+  }
+  const auto* nodes = autograd::get_current_graph_task_nodes_in_graph();
+  return nodes != nullptr && nodes->contains(node);
+}
+
+bool hasHooks(autograd::Node& node) {
+  return !node.autograd::Node::tensor_pre_hooks().empty() || !node.pre_hooks().empty() ||
+         !node.post_hooks().empty();
+}
+
+}  // namespace
+
+SegmentGradients::SegmentGradients(std::shared_ptr<const GradNodeCode> code, uint64_t forwardTime)
+    : code_(std::move(code)),
+      kept_(code_->form()),
+      forwardTime_(forwardTime),
+      makers_(code_->nodes().makers.size()),
+      gates_(code_->nodes().gates.size()),
+      metadata_(code_->form().madeAt.size()) {}
+
+void SegmentGradients::keepInputs(std::span<const Value> inputs) {
+  kept_.keepInputs(inputs);
+  numbers_.assign(inputs.begin(), inputs.end());
+}
+
+void SegmentGradients::addMaker(size_t maker, autograd::Node* node) {
+  makers_[maker] = node;
+  if (metadata_.size() == 1) return;  // its gradient is never missing
+  const std::vector<uint32_t>& outputs = code_->nodes().makers[maker].outputs;
+  for (size_t k = 0; k < outputs.size(); ++k) metadata_[outputs[k]].emplace(node->input_metadata(k));
+}
+
+void SegmentGradients::addGate(size_t gate, autograd::Node* node) { gates_[gate] = node; }
+
+void SegmentGradients::forget(const autograd::Node* node) {
+  const std::lock_guard<std::mutex> lock(nodesMutex_);
+  std::ranges::replace(makers_, const_cast<autograd::Node*>(node), nullptr);
+  std::ranges::replace(gates_, const_cast<autograd::Node*>(node), nullptr);
+}
+
+void SegmentGradients::orderForHooks() {
+#if KINTSUGI_TORCH_HAS_SEQUENCE_NUMBERS
+  const NodePlan& plan = code_->nodes();
+  if (autograd::get_current_graph_task_id() < 0) return;
+  const std::lock_guard<std::mutex> lock(nodesMutex_);
+  bool maySee = false;
+  std::optional<uint64_t> first;  // the number of the lowest rank
+  for (size_t k = 0; k < makers_.size(); ++k) {
+    if (makers_[k] == nullptr) continue;
+    maySee = maySee || (plan.makers[k].hasGatesBefore && hasHooks(*makers_[k]));
+    first = makers_[k]->sequence_nr() - plan.makers[k].rank;
+  }
+  for (const WeakNode& look : looks_) {
+    const auto node = look.lock();
+    maySee = maySee || (node && hasHooks(*node));
+  }
+  if (!maySee || !first) return;
+  // No gate waits in the engine's queue yet, which stays sorted.
+  for (size_t k = 0; k < gates_.size(); ++k) {
+    if (gates_[k] != nullptr) gates_[k]->set_sequence_nr(*first + plan.gates[k].rank);
+  }
+#endif
+}
+
+SegmentGradients::Run& SegmentGradients::runOf(int task) {
+  const auto known = std::ranges::find(runs_, task, &Run::task);
+  if (known != runs_.end()) return *known;
+  if (runs_.size() == kMostRuns) runs_.erase(runs_.begin());
+  Run& run = runs_.emplace_back();
+  run.task = task;
+  run.gradients.resize(metadata_.size());
+  run.hasRun.resize(makers_.size());
+  run.waits.resize(gates_.size());
+  return run;
+}
+
+uint64_t SegmentGradients::allOutputs() const {
+  const size_t count = code_->form().together.size();
+  return count == 0 || count == 64 ? kAll : (uint64_t{1} << count) - 1;
+}
+
+uint64_t SegmentGradients::withGroups(uint64_t outputs) const {
+  const std::vector<uint64_t>& together = code_->form().together;
+  uint64_t all = together.empty() ? kAll : 0;
+  for (size_t k = 0; k < together.size(); ++k) {
+    all |= (outputs >> k & 1) != 0 ? together[k] : 0;
+  }
+  return all;
+}
+
+void SegmentGradients::arrive(size_t maker, autograd::variable_list&& gradients) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const NodePlan& plan = code_->nodes();
+  const std::vector<uint32_t>& outputs = plan.makers[maker].outputs;
+  uint64_t made = 0, arrived = 0;
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    made |= code_->form().bitOf(outputs[k]);
+    arrived |= gradients[k].defined() ? code_->form().bitOf(outputs[k]) : 0;
+  }
+  TORCH_CHECK((released_ & withGroups(arrived)) == 0 || !kept_.isNeeded(arrived),
+              autograd::ERR_BACKWARD_TWICE);
+  const int task = autograd::get_current_graph_task_id();
+  if (task < 0 && !plan.isSingle()) return;  // called by itself, without what follows
+  Run& run = runOf(task);
+  run.hasRun[maker] = true;
+  run.arrived |= arrived;
+  for (size_t k = 0; k < outputs.size(); ++k) run.gradients[outputs[k]] = std::move(gradients[k]);
+  const std::lock_guard<std::mutex> nodesLock(nodesMutex_);
+  for (size_t k = 0; k < gates_.size(); ++k) {
+    if ((plan.gates[k].outputs & made) == 0 || gates_[k] == nullptr) continue;
+    run.waits[k] = run.waits[k] || plan.isSingle() || willRun(gates_[k]);
+  }
+}
+
+autograd::variable_list SegmentGradients::give(size_t gate) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const NodePlan::Gate& plan = code_->nodes().gates[gate];
+  autograd::variable_list given(plan.gets.size());
+  const auto known = std::ranges::find(runs_, autograd::get_current_graph_task_id(), &Run::task);
+  if (known == runs_.end()) return given;
+  Run& run = *known;
+  if ((run.arrived & plan.outputs) != (run.used & plan.outputs)) compute(run);
+  const std::vector<uint64_t>& feeds = code_->form().feeds;
+  for (size_t k = 0; k < given.size() && run.used != 0; ++k) {
+    const uint32_t get = plan.gets[k];
+    if (!feeds.empty() && (feeds[get] & run.used) == 0) continue;
+    const autograd::Edge& edge = gates_[gate]->next_edge(k);
+    given[k] = std::move(run.made[get]);
+    separate(given[k], edge);
+    if (given[k].defined() && run.layouts && (*run.layouts)[get]) {
+      given[k] = layOut(std::move(given[k]), *(*run.layouts)[get], edge);
+    }
+  }
+  finish(run, gate);
+  return given;
+}
+
+// Are there outputs whose nodes have still to run in this backward?
+bool SegmentGradients::isMakerExpected(const Run& run) {
+  if (makers_.size() == 1) return false;
+  const std::lock_guard<std::mutex> lock(nodesMutex_);
+  for (size_t k = 0; k < makers_.size(); ++k) {
+    if (!run.hasRun[k] && makers_[k] != nullptr && willRun(makers_[k])) return true;
+  }
+  return false;
+}
+
+// What is kept goes once all has been computed of it; what was computed, once it is handed out.
+void SegmentGradients::finish(Run& run, size_t gate) {
+  run.waits[gate] = false;
+  if (isMakerExpected(run)) return;
+  if (run.used == run.arrived) run.gradients.assign(run.gradients.size(), at::Tensor());
+  if (run.used == run.arrived && run.used != 0 && !autograd::get_current_graph_task_keep_graph()) {
+    release(withGroups(run.used));
+  }
+  if (std::ranges::find(run.waits, true) == run.waits.end()) {
+    runs_.erase(runs_.begin() + (&run - runs_.data()));
+  }
+}
+
+void SegmentGradients::release(uint64_t groups) {
+  released_ |= groups;
+  if (!code_->form().together.empty() && released_ != allOutputs()) return;
+  released_ = kAll;
+  kept_.clear();
+}
+
+// A leaf keeps its gradient tensor and may write to it later. So gradients must not share memory, but for
+// what autograd gives out.
+void SegmentGradients::separate(at::Tensor& made, const autograd::Edge& edge) const {
+  if (c10::GradMode::is_enabled() || !made.defined() || !made.has_storage()) return;
+  const bool leaf = code_->isAutograd()
+                        ? accumulatingLeaf(edge) != nullptr
+                        : dynamic_cast<autograd::AccumulateGrad*>(edge.function.get()) != nullptr;
+  if (leaf && made.storage().use_count() > 1) made = made.clone();
+}
+
+at::Tensor SegmentGradients::gradientFor(const Run& run, size_t output) const {
+  const at::Tensor& gradient = run.gradients[output];
+  if (code_->isAutograd()) return gradient;
+  return gradient.defined() ? gradient.contiguous() : metadata_[output]->zeros_like();
+}
+
+// How the gradients lie in eager mode. Nothing is known of it where the segment can't be run again.
+void SegmentGradients::learnLayouts(Run& run, const std::vector<bool>& requested) {
+  GradientLayouts& layouts = code_->layouts();
+  const GradientLayouts::Arriving arriving = GradientLayouts::arriving(run.gradients);
+  run.layouts = layouts.find(arriving);
+  if (run.layouts || !layouts.hasRoom()) return;
+  if (code_->isAutograd()) {
+    if (std::ranges::find(requested, false) == requested.end()) layouts.learn(arriving, run.made);
+    return;
+  }
+  if (!kept_.mayRecompute(run.arrived)) return;
+  try {
+    layouts.learn(arriving, runAgain(run));
+  } catch (const std::exception&) {
+    return;  // the gradients are there
+  }
+  run.layouts = layouts.find(arriving);
+}
+
+// By result: it is asked for.
+std::vector<bool> SegmentGradients::findRequested() {
+  std::vector<bool> requested(code_->form().gets.size(), false);
+  const std::lock_guard<std::mutex> lock(nodesMutex_);
+  for (size_t k = 0; k < gates_.size(); ++k) {
+    const std::vector<uint32_t>& gets = code_->nodes().gates[k].gets;
+    for (size_t edge = 0; edge < gets.size() && gates_[k] != nullptr; ++edge) {
+      requested[gets[edge]] = gates_[k]->task_should_compute_output(edge);
+    }
+  }
+  return requested;
+}
+
+GradNodeCode::Requested SegmentGradients::findRequestedTapes(const Run& run, std::vector<bool> gets) const {
+  const GradNodeForm& form = code_->form();
+  const bool arrived = form.together.empty() || (run.arrived & allOutputs()) == allOutputs();
+  if (arrived && std::ranges::find(gets, false) == gets.end()) return {};
+  GradNodeCode::Requested asked;
+  for (const GradNodeForm::Tape& tape : form.tapes) {
+    bool leads = false;
+    for (size_t k = 0; k < tape.leads.size(); ++k) leads = leads || (tape.leads[k] && gets[k]);
+    asked.tapes.push_back(leads && (tape.outputs & run.arrived) != 0);
+  }
+  asked.gets = std::move(gets);
+  return asked;
+}
+
+void SegmentGradients::compute(Run& run) {
+  const GradNodeForm& form = code_->form();
+  const uint64_t groups = withGroups(run.arrived);
+  bool all = true, ordinary = true;
+  for (const at::Tensor& gradient : run.gradients) {
+    all = all && gradient.defined();
+    ordinary = ordinary && (!gradient.defined() || isOrdinary(gradient.unsafeGetTensorImpl()));
+  }
+  TORCH_CHECK((released_ & groups) == 0 || !kept_.isNeeded(run.arrived), autograd::ERR_BACKWARD_TWICE);
+  const std::vector<bool> requested = findRequested();
+  if ((released_ & groups) == 0) kept_.check(run.arrived, requested);
+  const c10::impl::ExcludeDispatchKeyGuard noAutocast(c10::autocast_dispatch_keyset);
+  run.made.clear();
+  run.layouts.reset();
+  // If a mode or transform sees the backward's operators, it has to see those of eager mode.
+  ordinary = ordinary && mayUseOwnKernels();
+  if (!ordinary || c10::GradMode::is_enabled() || !runCode(run, all, requested) ||
+      (!all && !areFinite(run.made) && kept_.mayRecompute(run.arrived))) {
+    run.made = runAgain(run);
+  } else {
+    learnLayouts(run, requested);
+  }
+  run.made.resize(form.gets.size());
+  run.used = run.arrived;
+}
+
+bool SegmentGradients::runCode(Run& run, bool all, const std::vector<bool>& requested) {
+  autograd::variable_list tensors;
+  if (!kept_.take(tensors)) return false;
+  for (size_t k = 0; k < run.gradients.size(); ++k) {
+    tensors.push_back(gradientFor(run, k));
+  }
+  std::vector<Value> values;
+  for (const at::Tensor& tensor : tensors) {
+    values.push_back(tensor.defined() ? borrowed(tensor) : Value());
+  }
+  OwnValues results(code_->form().gets.size());
+  takeTapeError();
+  if (!code_->run(values, results.all(), std::exchange(forwardTime_, 0),
+                  findRequestedTapes(run, requested))) {
+    // If gradients are missing, the error may come from a part that eager mode would not compute.
+    const std::exception_ptr error = takeTapeError();
+    if (error && (all || code_->isAutograd())) std::rethrow_exception(error);
+    return false;
+  }
+  for (size_t k = 0; k < results.all().size(); ++k) {
+    run.made.push_back(results.take(k));
+  }
+  return true;
+}
+
+void SegmentGradients::forwardAgain(autograd::variable_list& aliases, OwnValues& outputs, bool create) {
+  const AutogradAlone scope;
+  std::vector<Value> values = numbers_;
+  for (size_t k = 0; k < aliases.size(); ++k) {
+    if (numbers_[k].kind == ValueKind::kTensor) {
+      aliases[k] = kept_.recomputeInput(k, create);
+      values[k] = borrowed(aliases[k]);
+    }
+  }
+  TORCH_CHECK(code_->recompute(values, outputs.all()),
+              "kintsugi: a segment could not be run again for the gradient of its gradient");
+  for (size_t k = 0; k < aliases.size(); ++k) kept_.moveInput(k, aliases[k]);
+}
+
+// Runs the segment again with autograd, on aliases of its inputs. With the inputs themselves, autograd
+// would also differentiate the path by which one input was computed from another.
+autograd::variable_list SegmentGradients::runAgain(const Run& run) {
+  const bool create = c10::GradMode::is_enabled();
+  kept_.checkRecompute(run.arrived);
+  const c10::AutoGradMode on(true);
+  autograd::variable_list aliases(kept_.inputCount());
+  const GradNodeForm& form = code_->form();
+  OwnValues outputs(form.follows.size());
+  forwardAgain(aliases, outputs, create);
+  autograd::variable_list followed, arriving, targets;
+  size_t next = 0;
+  for (size_t k = 0; k < form.follows.size(); ++k) {
+    at::Tensor output = outputs.take(k);
+    kept_.moveOutput(k, output);
+    if (form.follows[k]) {
+      const at::Tensor& gradient = run.gradients[next++];
+      if (gradient.defined()) {
+        followed.push_back(output);
+        arriving.push_back(gradient);
+      }
+    }
+  }
+  for (const uint32_t input : form.gets) {
+    targets.push_back(aliases[input]);
+  }
+  return autograd::grad(followed, targets, arriving, /*retain_graph=*/create, create,
+                        /*allow_unused=*/true);
+}
+
+}  // namespace kintsugi::torchapi
