@@ -1,7 +1,7 @@
 """An operator that lets another thread act while it runs, as any operator of torch may.
 
-Its kernel is Python code, so what the other thread does happens at the same point in eager mode, while a call is recorded and in each
-run of a trace.
+Its kernel is Python code, so what the other thread does happens at the same point in eager mode, while a call is
+recorded and in each run of a trace.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ _act: Callable[[], object] | None = None
 
 @contextlib.contextmanager
 def acting(act: Callable[[], object] | None) -> Iterator[None]:
-    """Within the block, the first `let_others_act` runs `act` in another thread. (A graph that is left may be computed again.)"""
+    """Within the block, the first `let_others_act` runs `act` in another thread.
+
+    Only the first, since a graph that is left may be computed again.
+    """
     global _act
     _act = act
     try:

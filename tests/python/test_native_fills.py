@@ -1,4 +1,4 @@
-"""backend="native": what is filled has memory where it is viewed, joined or written to again; scalars as well as larger tensors."""
+"""backend="native": what is filled has memory where it is viewed, joined or written to again, scalars too."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """backend="native": an operator whose result nobody uses still raises where eager mode does.
 
-Every operator of torch's database is called with contents that it takes, and then with hostile ones of the same types and sizes.
+Every operator of torch's database is called with contents that it takes, and then with hostile ones of the same types
+and sizes.
 """
 
 from __future__ import annotations

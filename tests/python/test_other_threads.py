@@ -1,7 +1,8 @@
-"""Another thread changes what a compiled function has written or is about to take, while the call is recorded and in later runs.
+"""Another thread changes what a compiled function has written or is about to take, while recording and later.
 
-Two rules. What C code does in one go (`dict.pop`, `dict.setdefault`, `list.pop`) is done in one go along traces, too: what it returns is
-what it has found then. And a recording in which somebody else has changed what it wrote ends there.
+Three rules. What C code does in one go (`dict.pop`, `dict.setdefault`, `list.pop`) is done in one go along traces,
+too: what it returns is what it has found then. A run looks again at what it has read before it acts. And a recording
+in which somebody else has changed what it wrote ends there.
 """
 
 from __future__ import annotations
