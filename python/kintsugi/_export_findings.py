@@ -427,7 +427,9 @@ class Analysis:
             "effect.setattr": f"{path}.{key} is set",
             "effect.delattr": f"{path}.{key} is deleted",
             "effect.setitem": f"{path}[{key!r}] is set",
+            "effect.additem": f"{path}[{key!r}] is set",
             "effect.delitem": f"{path}[{key!r}] is deleted",
+            "effect.takeitem": f"{path}[{key!r}] is taken out",
             "effect.setcell": f"{path} is set",
         }[step.op]
         if tensor:
