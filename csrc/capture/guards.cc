@@ -78,8 +78,8 @@ Shadow Guards::readSource(SourceKind kind, ir::SourceId parent, PyObject* key, i
   const ir::SourceId id = found.id;
   if (!found.isNew) {
     if (sources_.objectOf(id) != object) {
-      // Equal, but a new object: C code has computed the attribute. Else another thread has written there. (The
-      // result of a step is asked for without its object.)
+      // Equal, but a new object: C code has computed the attribute. Else another thread has written there.
+      // (The result of a step is asked for without its object.)
       const bool same = kind == SourceKind::kValue || pyapi::plainEquals(sources_.objectOf(id), object);
       if (isPlain(object) && same) {
         kept_.add(object);

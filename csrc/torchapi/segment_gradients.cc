@@ -47,8 +47,9 @@ class OwnValues {
 namespace {
 
 constexpr uint64_t kAll = GradNodeForm::kAll;
-// Backwards of a graph that are known at a time. Those that have raised stay: nobody says that they have.
-constexpr size_t kMostRuns = 32;
+// Backwards of a graph that are known at a time. Those that have raised stay: nobody says that they have. Of
+// more, the oldest is forgotten, and raises if it goes on after all.
+constexpr size_t kMostRuns = 1024;
 
 Value borrowed(const at::Tensor& tensor) {
   Value value;
@@ -149,7 +150,10 @@ void SegmentGradients::orderForHooks() {
 SegmentGradients::Run& SegmentGradients::runOf(int task) {
   const auto known = std::ranges::find(runs_, task, &Run::task);
   if (known != runs_.end()) return *known;
-  if (runs_.size() == kMostRuns) runs_.erase(runs_.begin());
+  if (runs_.size() == kMostRuns) {
+    forgotten_.insert(runs_.front().task);
+    runs_.erase(runs_.begin());
+  }
   Run& run = runs_.emplace_back();
   run.task = task;
   run.gradients.resize(metadata_.size());
@@ -200,7 +204,10 @@ autograd::variable_list SegmentGradients::give(size_t gate) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const NodePlan::Gate& plan = code_->nodes().gates[gate];
   autograd::variable_list given(plan.gets.size());
-  const auto known = std::ranges::find(runs_, autograd::get_current_graph_task_id(), &Run::task);
+  const int task = autograd::get_current_graph_task_id();
+  const auto known = std::ranges::find(runs_, task, &Run::task);
+  TORCH_CHECK(known != runs_.end() || !forgotten_.contains(task), "more than ", kMostRuns,
+              " backwards of one graph go on at a time");
   if (known == runs_.end()) return given;
   Run& run = *known;
   if ((run.arrived & plan.outputs) != (run.used & plan.outputs)) compute(run);

@@ -18,6 +18,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <unordered_set>
 #include <vector>
 
 #include "torchapi/grad_node.h"
@@ -86,8 +87,9 @@ class SegmentGradients {
   KeptTensors kept_;
   std::vector<Value> numbers_;  // by input: inputs that are no tensors
   uint64_t forwardTime_;
-  uint64_t released_ = 0;  // groups of outputs whose backward has run
-  std::vector<Run> runs_;  // backwards that go on, or have raised
+  uint64_t released_ = 0;              // groups of outputs whose backward has run
+  std::vector<Run> runs_;              // backwards that go on, or have raised
+  std::unordered_set<int> forgotten_;  // tasks of others
 
   std::mutex nodesMutex_;  // of what follows; the last to be locked
   std::vector<torch::autograd::Node*> makers_, gates_;

@@ -4,6 +4,7 @@ gradients are there by then, also where one of them raises. Random functions, co
 from __future__ import annotations
 
 import random
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -194,3 +195,32 @@ def test_random_functions(backend: str, first: int) -> None:
                     assert run(program, compiled, how, raises) == expected, (seed, how, raises, program)
         native += compiled._kintsugi_compiled.stats()["native_runs"] > 0
     assert backend == "eager" or native > 10
+
+
+def test_many_backwards_of_one_graph_at_a_time() -> None:
+    """48 threads are inside a backward of one retained graph; each gets its gradients."""
+
+    def function(a, b):
+        return a.exp(), a * b, b.tanh()
+
+    compiled = kintsugi.compile(function, backend="native", options={"sync": True})
+    count = 48
+    for _ in range(3):
+        a, b = (torch.full((4,), 0.5, requires_grad=True) for _ in range(2))
+        expected = torch.autograd.grad(sum(y.sum() for y in function(a, b)), [a, b])
+        outputs = compiled(a, b)
+        together = threading.Barrier(count)
+        outputs[1].register_hook(lambda gradient, together=together: (together.wait(60), None)[1])
+        seen: list[Any] = [None] * count
+
+        def work(number: int, a=a, b=b, outputs=outputs, seen=seen) -> None:
+            total = sum(y.sum() for y in outputs)
+            seen[number] = torch.autograd.grad(total, [a, b], retain_graph=True)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for got in seen:
+            torch.testing.assert_close(got, expected)
