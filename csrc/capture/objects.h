@@ -73,13 +73,13 @@ class Objects final {
   // What the trace has written to an old object: see tables/overlays.h.
   Overlay* overlayOf(PyObject* object) { return overlays_.find(object); }
   Overlay& makeOverlay(PyObject* object);
-  // The shadow of what the trace has written to `holder`, where `found` is what is there now; nothing: it was
-  // not written. Ends the recording if another thread has written there since.
   // False: another thread has changed the length of a list that the trace has changed. Ends the recording.
   bool fitsList(const Overlay& overlay);
   // Likewise for an element of a list that others may see, where another thread has run since the recording
   // began: is `found` what the shadow stands for?
   bool fitsElement(Shadow shadow, PyObject* sequence, PyObject* found);
+  // The shadow of what the trace has written to `holder`, where `found` is what is there now; nothing: it was
+  // not written. Ends the recording if another thread has written there since.
   std::optional<Shadow> readBack(const WrittenEntries& written, PyObject* key, PyObject* holder,
                                  PyObject* found);
   bool isDirty(PyObject* container);  // changed in a way that is not tracked, or of a length that varies

@@ -7,7 +7,7 @@ and sizes.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,16 +36,6 @@ LEFT_OUT = (
     "linalg.eigvals",
     "linalg.ldl_solve",
 )
-
-
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            yield from tensors_in(part)
-    elif isinstance(value, dict):
-        yield from tensors_in(list(value.values()))
 
 
 def copied(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

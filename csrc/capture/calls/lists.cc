@@ -83,10 +83,12 @@ bool takesElement(CallContext& ctx, Shadow item, Py_ssize_t at) {
   RecordContext& rec = ctx.rec;
   if (ctx.kwnames != nullptr) return false;
   if (!isSharedList(rec, ctx.shadows[0])) return true;
+  PyObject* found = PyList_GET_ITEM(ctx.args[0], at);
+  if (!rec.objects.fitsElement(item, ctx.args[0], found)) return false;
   if (!rec.heap.canLeave()) return elementsToChange(ctx, "pop") != nullptr;
   const pyapi::Ref<> last = pyapi::steal(PyLong_FromLong(-1));
   PyObject* index = ctx.total() == 2 ? ctx.args[1] : last.get();
-  return rec.heap.takeElement(ctx.shadows[0], ctx.args[0], index, item, PyList_GET_ITEM(ctx.args[0], at));
+  return rec.heap.takeElement(ctx.shadows[0], ctx.args[0], index, item, found);
 }
 
 Flow popModel(CallContext& ctx, Shadow& result) {
@@ -100,10 +102,7 @@ Flow popModel(CallContext& ctx, Shadow& result) {
   if (at < 0) at += n;
   if (at < 0 || at >= n) return nothing(ctx, result);  // the run raises IndexError
   result = (*parts)[at];
-  const bool taken = (!isSharedList(ctx.rec, ctx.shadows[0]) ||
-                      ctx.rec.objects.fitsElement(result, ctx.args[0], PyList_GET_ITEM(ctx.args[0], at))) &&
-                     takesElement(ctx, result, at);
-  if (!taken) return unknown(ctx, result);
+  if (!takesElement(ctx, result, at)) return unknown(ctx, result);
   parts->erase(parts->begin() + at);
   ctx.rec.objects.noteChange(ctx.shadows[0]);
   return run(ctx);
