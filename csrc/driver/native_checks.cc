@@ -79,15 +79,6 @@ size_t countOf(const NativePlan& plan, NativeStepKind kind, size_t scalars) {
 
 }  // namespace
 
-void checkSegment(const ir::Trace& segment, std::string_view when) {
-  if (!verifying()) {
-    return;
-  }
-  const std::vector<ir::Problem> problems = ir::verify(segment, ir::VerifierMode::kSegment);
-  KINTSUGI_CHECK(problems.empty(), "a segment is not valid ", when, ":\n", ir::formatProblems(problems),
-                 ir::print(segment));
-}
-
 void checkSlots(const NativePlan& plan, size_t inputCount, size_t scalars) {
   KINTSUGI_CHECK(inputCount <= plan.slotCount, inputCount, " inputs in ", plan.slotCount, " slots");
   for (const uint32_t slot : plan.outputs) {

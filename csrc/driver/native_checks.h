@@ -27,8 +27,6 @@ struct PlanDescription {
   const std::vector<std::pair<uint32_t, uint32_t>>& aliases;
 };
 
-// A segment that a pass has made is valid; so is a plan (passes/plan_verifier.h). Else a check has failed.
-void checkSegment(const ir::Trace& segment, std::string_view when);
 // In every build, since whatever a run reads or writes has to lie in its frame: slots, drops and the indices
 // of steps are within their tables. `scalars`: instructions of scalar arithmetic.
 void checkSlots(const runtime::NativePlan& plan, size_t inputCount, size_t scalars);

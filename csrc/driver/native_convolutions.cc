@@ -1,8 +1,8 @@
 #include "driver/native_convolutions.h"
 
-#include "passes/channels_last.h"
+#include "driver/fx_segments.h"
 #include "passes/fold_convolutions.h"
-#include "passes/pass_statistics.h"
+#include "passes/segment_passes.h"
 
 namespace kintsugi::driver {
 
@@ -12,10 +12,8 @@ std::optional<NativeSegmentInfo> withFoldedConvolutions(const NativeSegmentInfo&
   }
   NativeSegmentInfo changed = info;
   changed.restride = true;
-  const passes::PassTimer timer("segment", "fold-convolutions",
-                                [&changed] { return changed.segment.code.size(); });
   const bool pays =
-      passes::foldConvolutions(changed.segment, info.contract) && passes::putChannelsLast(changed.segment);
+      passes::foldAndLayOut({changed.segment, {.traits = operatorTraits, .contract = info.contract}});
   return pays ? std::optional(std::move(changed)) : std::nullopt;
 }
 

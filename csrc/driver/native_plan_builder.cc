@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "driver/fx_segments.h"
-#include "driver/native_checks.h"
 #include "driver/native_convolutions.h"
 #include "driver/plan_of_graph.h"
 #include "passes/build_graph.h"
@@ -12,6 +11,7 @@
 #include "passes/graph_text.h"
 #include "passes/order_steps.h"
 #include "passes/pass_statistics.h"
+#include "passes/program_verifier.h"
 #include "torchapi/eager_traits.h"
 
 namespace kintsugi::driver {
@@ -49,7 +49,6 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
                                             std::string& reason, const NativeVariant& variant) {
   const std::optional<NativeSegmentInfo> folded = withFoldedConvolutions(given);
   const NativeSegmentInfo& info = folded ? *folded : given;
-  if (folded) checkSegment(info.segment, "with its convolutions folded");
   const ir::Trace& segment = info.segment;
   const GradModes modes = gradModesOf(segment);
   if (!modes.known) {
@@ -58,15 +57,20 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
   }
   passes::SizeTable sizes;
   const passes::SizeScope scope(sizes);
-  std::optional<passes::TensorGraph> graph = passes::buildGraph(segment,
-                                                                {.traits = operatorTraits,
-                                                                 .strict = info.strict,
-                                                                 .callsOnly = info.callsOnly,
-                                                                 .products = torchapi::hasFloatProducts(),
-                                                                 .tiles = variant.tiles,
-                                                                 .attention = variant.attention,
-                                                                 .geluKeepsSign = torchapi::geluKeepsSign()},
-                                                                reason);
+  std::optional<passes::TensorGraph> graph;
+  {
+    const passes::PassTimer timer("graph", "build-graph",
+                                  [&] { return graph ? graph->nodes.size() : segment.code.size(); });
+    graph = passes::buildGraph(segment,
+                               {.traits = operatorTraits,
+                                .strict = info.strict,
+                                .callsOnly = info.callsOnly,
+                                .products = torchapi::hasFloatProducts(),
+                                .tiles = variant.tiles,
+                                .attention = variant.attention,
+                                .geluKeepsSign = torchapi::geluKeepsSign()},
+                               reason);
+  }
   if (!graph) return nullptr;
   passes::simplify(*graph, segment,
                    {.attention = variant.attention, .contract = info.contract && !info.strict});
@@ -74,6 +78,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
     const passes::PassTimer timer("graph", "fuse", [&graph] { return graph->nodes.size(); });
     return passes::fuse(*graph);
   }();
+  passes::checkProgram(program, *graph, segment);
   summary.instructions = graph->instructions;
   summary.kernels = program.kernels.size();
   summary.calls = program.steps.size() - program.kernels.size();
@@ -89,7 +94,12 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
     summary.plain = true;
     return nullptr;
   }
-  std::unique_ptr<NativePlan> plan = planOfGraph(info, *graph, program, modes, variant.shape, reason);
+  std::unique_ptr<NativePlan> plan;
+  {
+    const passes::PassTimer timer(
+        "program", "make-plan", [&] { return plan != nullptr ? plan->steps.size() : program.steps.size(); });
+    plan = planOfGraph(info, *graph, program, modes, variant.shape, reason);
+  }
   if (plan != nullptr) {
     plan->minWorkPerThread =
         static_cast<int64_t>(variant.parts * static_cast<double>(plan->minWorkPerThread));

@@ -23,11 +23,9 @@
 #include "driver/native_training.h"
 #include "ir/segments.h"
 #include "ops/operator.h"
-#include "passes/expand_einsums.h"
 #include "passes/extract_segment.h"
 #include "passes/gradient_graph.h"
-#include "passes/own_writes.h"
-#include "passes/pass_statistics.h"
+#include "passes/segment_passes.h"
 #include "runtime/native_runner.h"
 #include "runtime/replay_program.h"
 #include "runtime/training_runner.h"
@@ -544,19 +542,7 @@ void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
                            options.strict,
                            options.contract,
                            options.keepMemory};
-    checkSegment(info.segment, "as it was extracted");
-    {
-      const passes::PassTimer timer("segment", "expand-einsums",
-                                    [&info] { return info.segment.code.size(); });
-      passes::expandEinsums(info.segment);
-    }
-    checkSegment(info.segment, "with its einsums expanded");
-    {
-      const passes::PassTimer timer("segment", "gather-own-writes",
-                                    [&info] { return info.segment.code.size(); });
-      passes::gatherOwnWrites(info.segment, operatorTraits);
-    }
-    checkSegment(info.segment, "with its writes gathered");
+    passes::prepareSegment({info.segment, {.traits = operatorTraits}});
     info.autotune = options.autotune;
     const bool described = describeInputs(info);
     if (passes::needsGradients(info.segment)) {

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "driver/fx_segments.h"
-#include "driver/native_checks.h"
 #include "ir/dtype.h"
 #include "ir/segments.h"
 #include "passes/pass_statistics.h"
+#include "passes/segment_passes.h"
 #include "passes/split_gradients.h"
 
 namespace kintsugi::driver {
@@ -31,7 +31,7 @@ std::vector<NativePlan::Input> inputsOf(const ir::Trace& segment) {
 
 std::unique_ptr<NativePlan> build(const ir::Trace& segment, bool callsOnly, bool contract,
                                   NativeSummary& summary, std::string& reason) {
-  checkSegment(segment, "as differentiating has made it");
+  passes::checkSegment(segment, "as differentiating has made it");
   NativeSegmentInfo info;
   info.segment = segment;
   for (ir::TensorDesc& meta : info.segment.metas) meta.hints = {};  // sizes that vary are not for training
@@ -78,7 +78,10 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
   if (!graph) {
     return std::nullopt;
   }
-  const TrainingSegments parts = passes::splitGradients(*graph);
+  const TrainingSegments parts = [&graph, &info] {
+    const passes::PassTimer timer("segment", "split-gradients", [&] { return info.segment.code.size(); });
+    return passes::splitGradients(*graph);
+  }();
   runtime::TrainingPlans plans;
   NativeSummary others;
   plans.forward = build(parts.forward, false, info.contract, summary, reason);

@@ -36,7 +36,7 @@ enum class Op : uint8_t {
   kCount
 };
 
-enum OpFlags : uint8_t { kNoFlags = 0, kExit = 1, kRaise = 2, kEffect = 4, kPure = 8 };
+enum OpFlags : uint8_t { kNoFlags = 0, kExit = 1, kRaise = 2, kEffect = 4 };
 
 struct OpInfo {
   const char* name;

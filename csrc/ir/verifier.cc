@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "ir/printer.h"
-#include "ir/reach.h"
 #include "ir/segments.h"
 #include "ir/signature.h"
 
@@ -51,9 +50,6 @@ class Verifier {
       for (auto& [index, message] : checkSegments(trace_, mode_ == VerifierMode::kSegment)) {
         problem(printInstruction(trace_, index), std::move(message));
       }
-    }
-    if (problems_.empty() && mode_ == VerifierMode::kLowered) {
-      checkUnused();
     }
     if (problems_.size() > kMaxProblems) {
       problems_.resize(kMaxProblems);
@@ -398,25 +394,6 @@ class Verifier {
     for (size_t i = 1; i + 1 < trace_.code.size(); ++i) {
       if (!isInGraph(trace_.code[i])) {
         problem(printInstruction(trace_, i), "is no part of a segment's graph");
-      }
-    }
-  }
-
-  void checkUnused() {
-    const Reach reach = reachFromCode(trace_);
-    for (size_t v = 0; v < definedAt_.size(); ++v) {
-      if (definedAt_[v] == kNone) {
-        problem("%" + std::to_string(v), "nothing defines the value");
-      }
-    }
-    for (size_t r = 0; r < reach.recipes.size(); ++r) {
-      if (!reach.recipes[r]) {
-        problem(row('@', r), "nothing needs the recipe");
-      }
-    }
-    for (size_t s = 0; s < reach.states.size(); ++s) {
-      if (!reach.states[s]) {
-        problem(row('!', s), "nothing needs the frame state");
       }
     }
   }

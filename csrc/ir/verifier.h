@@ -11,7 +11,6 @@
 //   kOptimized   what passes may leave: any numbering, unused rows
 //   kSegment     a segment alone (passes/extract_segment.h): a `segment` whose operands are its inputs, what
 //                is part of its graph, `segment.end`; no snapshots
-//   kLowered     what is about to be run or compiled: no value, recipe or frame state that nothing needs
 //
 // guard/verifier.h checks a whole document, sources and guards included. Linear in the size of the trace.
 // Borrows the trace; no state, no GIL.
@@ -25,7 +24,7 @@
 
 namespace kintsugi::ir {
 
-enum class VerifierMode : uint8_t { kRecorded, kContinued, kOptimized, kLowered, kSegment };
+enum class VerifierMode : uint8_t { kRecorded, kContinued, kOptimized, kSegment };
 
 // What is wrong, and in which row: `%2 = aten.relu.default %9 : tensor`, `snap !3`.
 struct Problem {

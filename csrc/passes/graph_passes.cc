@@ -2,13 +2,13 @@
 
 #include <string>
 
-#include "diag/log.h"
 #include "passes/find_attention.h"
 #include "passes/fold_algebra.h"
 #include "passes/graph_text.h"
 #include "passes/graph_verifier.h"
 #include "passes/move_reshapes.h"
 #include "passes/order_writes.h"
+#include "passes/pass_log.h"
 #include "passes/pass_statistics.h"
 #include "passes/place_parts.h"
 #include "passes/simplify_graph.h"
@@ -46,26 +46,6 @@ constexpr PipelineRow kPipeline[] = {
     {"place-writes"},
 };
 
-// Prints graphs to the log, each state once.
-class GraphLog {
- public:
-  explicit GraphLog(const GraphPassUnit& unit) : unit_(unit) {}
-  void show(std::string_view when) {
-    if (!diag::log::enabled(diag::log::Channel::kGraphPasses)) {
-      return;
-    }
-    std::string text = print(unit_.graph, unit_.segment);
-    if (text != before_) {
-      diag::log::emit(diag::log::Channel::kGraphPasses, std::string(when) + ":\n" + text);
-      before_ = std::move(text);
-    }
-  }
-
- private:
-  const GraphPassUnit& unit_;
-  std::string before_;
-};
-
 }  // namespace
 
 std::span<const GraphPass> graphPasses() { return kPasses; }
@@ -80,15 +60,15 @@ const GraphPass* findGraphPass(std::string_view name) {
 }
 
 void runGraphPasses(GraphPassUnit unit, std::span<const GraphPass* const> passes) {
-  GraphLog log(unit);
-  log.show("tensor graph of " + unit.segment.file + ":" + std::to_string(unit.segment.line));
+  PassLog log([&unit] { return print(unit.graph, unit.segment); });
+  log.begin("tensor graph", unit.segment);
   checkGraph(unit.graph, unit.segment, "decomposition");
   for (const GraphPass* pass : passes) {
     {
       const PassTimer timer("graph", pass->name, [&unit] { return unit.graph.nodes.size(); });
       pass->run(unit);
     }
-    log.show(std::string("behind ") + pass->name);
+    log.behind(pass->name);
     checkGraph(unit.graph, unit.segment, pass->name);
   }
 }

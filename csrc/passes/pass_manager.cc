@@ -1,9 +1,7 @@
 #include "passes/pass_manager.h"
 
 #include "guard/verifier.h"
-#include "passes/compact_snapshots.h"
-#include "passes/dead_code.h"
-#include "passes/guard_dedup.h"
+#include "passes/pass_log.h"
 #include "passes/pass_statistics.h"
 #include "passes/segments.h"
 #include "support/check.h"
@@ -12,15 +10,7 @@ namespace kintsugi::passes {
 
 namespace {
 
-// compact-snapshots before dead-code: states that go take the last needs of recipes and values with them.
 const Pass kPasses[] = {
-    {"guard-dedup", deduplicateGuards},
-    {"compact-snapshots", compactSnapshots},
-    {"dead-code", eliminateDeadCode},
-};
-
-// Run where somebody asks for them.
-const Pass kOnRequest[] = {
     {"segments", [](guard::Document& document) { cutSegments(document); }},
 };
 
@@ -38,12 +28,9 @@ void check(const guard::Document& document, ir::VerifierMode mode, std::string_v
 std::span<const Pass> allPasses() { return kPasses; }
 
 const Pass* findPass(std::string_view name) {
-  for (const std::span<const Pass> passes :
-       {std::span<const Pass>(kPasses), std::span<const Pass>(kOnRequest)}) {
-    for (const Pass& pass : passes) {
-      if (pass.name == name) {
-        return &pass;
-      }
+  for (const Pass& pass : kPasses) {
+    if (pass.name == name) {
+      return &pass;
     }
   }
   return nullptr;
@@ -51,18 +38,6 @@ const Pass* findPass(std::string_view name) {
 
 PassManager& PassManager::add(Pass pass) {
   passes_.push_back(std::move(pass));
-  return *this;
-}
-
-PassManager& PassManager::addAll() {
-  for (const Pass& pass : kPasses) {
-    add(pass);
-  }
-  return *this;
-}
-
-PassManager& PassManager::setDump(Dump dump) {
-  dump_ = std::move(dump);
   return *this;
 }
 
@@ -78,20 +53,17 @@ PassManager& PassManager::setInput(ir::VerifierMode mode) {
 
 void PassManager::run(guard::Document& document) {
   const CheckContext context(&document, dumpDocument);
+  PassLog log([&document] { return guard::print(document); });
+  log.begin("trace", document.trace);
   if (verify_) {
     check(document, input_, "before the first pass");
   }
   for (const Pass& pass : passes_) {
-    if (dump_) {
-      dump_(pass, When::kBefore, document);
-    }
     {
       const PassTimer timer("trace", pass.name, [&document] { return document.trace.code.size(); });
       pass.run(document);
     }
-    if (dump_) {
-      dump_(pass, When::kAfter, document);
-    }
+    log.behind(pass.name);
     if (verify_) {
       check(document, ir::VerifierMode::kOptimized, "after pass " + std::string(pass.name));
     }

@@ -1,16 +1,19 @@
-// Runs passes over a document: dump, time (passes/pass_statistics.h), run, dump, verify. Those over tensor
-// graphs are in passes/graph_passes.h.
+// Runs passes over a document, a trace with its sources and guards. Those over segments and over tensor graphs
+// are in passes/segment_passes.h and passes/graph_passes.h.
 //
-// A pass is a function on a document with a name; those that file tests use (`; test: pass=guard-dedup`) have
-// rows in pass_manager.cc. Where verification is on (support/verification.h), the document is verified before
-// the first pass and after each one: a pass that breaks it is a bug of ours (KINTSUGI_CHECK), reported with
-// its name and the text of the document.
+// A pass is a function on a document with a name; those that need nothing but the document have rows in
+// pass_manager.cc, by which file tests know them (`; test: pass=segments`). Each is timed
+// (passes/pass_statistics.h). Where verification is on (support/verification.h), the document is verified
+// before the first pass and behind each one: a pass that breaks it is a bug of ours (KINTSUGI_CHECK), reported
+// with its name and the text of the document. With KINTSUGI_LOGS=graph_passes the document is printed as it
+// comes and behind each pass that changed it.
+//
+//   PassManager().add({"segments", cut}).setInput(ir::VerifierMode::kRecorded).run(document);
 //
 // Ownership: passes are constant rows; a PassManager owns nothing but its list, and is used by
 // one thread. No GIL.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <span>
 #include <string_view>
@@ -27,19 +30,13 @@ struct Pass {
   std::function<void(guard::Document& document)> run;
 };
 
-// In the order in which the default pipeline runs them.
 std::span<const Pass> allPasses();
 // nullptr: there is no pass of this name.
 const Pass* findPass(std::string_view name);
 
 class PassManager {
  public:
-  enum class When : uint8_t { kBefore, kAfter };
-  using Dump = std::function<void(const Pass& pass, When when, const guard::Document& document)>;
-
   PassManager& add(Pass pass);
-  PassManager& addAll();
-  PassManager& setDump(Dump dump);
   PassManager& setVerify(bool verify);
   // How strict the verifier is before the first pass; after a pass it is kOptimized.
   PassManager& setInput(ir::VerifierMode mode);
@@ -48,7 +45,6 @@ class PassManager {
 
  private:
   std::vector<Pass> passes_;
-  Dump dump_;
   bool verify_ = verifying();
   ir::VerifierMode input_ = ir::VerifierMode::kOptimized;
 };

@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "support/check.h"
 #include "torchapi/tensor_access.h"
 #include "torchapi/value.h"
 
@@ -43,6 +44,8 @@ pyapi::Ref<> exampleOf(const ir::TensorDesc& info) {
   }
   try {
     return pyapi::steal(THPVariable_Wrap(make(info)));
+  } catch (const InternalError&) {  // an error of ours, not of the tensor's maker
+    throw;
   } catch (const std::exception&) {
     PyErr_Clear();
     return {};

@@ -10,7 +10,9 @@
 #include <array>
 #include <mutex>
 
+#include "support/check.h"
 #include "support/content_hash.h"
+#include "support/fault.h"
 #include "support/target.h"
 #include "torchapi/native_tensors.h"
 #include "torchapi/tensor_access.h"
@@ -185,12 +187,15 @@ FoldedConvolution::~FoldedConvolution() = default;
 
 AtenCall::Status FoldedConvolution::run(Value* values) const {
   try {
+    faultPoint("folded convolution");
     const std::shared_ptr<const Packed> packed = impl_->fresh(values);
     at::Tensor made = packed->plain ? impl_->computePlain(values) : impl_->compute(values, *packed);
     Value& result = values[impl_->form.result];
     clear(result);
     result.tensor = givenTensor(std::move(made));
     result.kind = ValueKind::kTensor;
+  } catch (const InternalError&) {  // an error of ours, not of the operator
+    throw;
   } catch (...) {
     return AtenCall::Status::kRaised;
   }

@@ -7,6 +7,8 @@
 #include <exception>
 #include <utility>
 
+#include "support/check.h"
+#include "support/fault.h"
 #include "torchapi/native_tensors.h"
 #include "torchapi/tensor_access.h"
 
@@ -62,6 +64,7 @@ thread_local std::exception_ptr tapeError;
 bool runTape(std::span<const Value> results, std::span<const Value> leaves, std::span<const Value> gradients,
              std::span<Value> out) {
   try {
+    faultPoint("tape");
     const torch::autograd::variable_list targets = tensorsOf(leaves);
     torch::autograd::variable_list made =
         torch::autograd::grad(tensorsOf(results), targets, tensorsOf(gradients), /*retain_graph=*/true,
@@ -72,6 +75,8 @@ bool runTape(std::span<const Value> results, std::span<const Value> leaves, std:
       out[k].tensor = givenTensor(gradient.detach());
       out[k].kind = ValueKind::kTensor;
     }
+  } catch (const InternalError&) {  // an error of ours, not of the operator
+    throw;
   } catch (...) {
     tapeError = std::current_exception();
     return false;

@@ -73,6 +73,7 @@ if _TYPE_CHECKING:
         package_report,
         save_cache_artifacts,
     )
+    from ._pass_statistics import PassStatistics, pass_statistics
     from ._profiler import CompilationProfiler
     from ._rewrite import suggest_rewrites
     from ._shapes import bucket, mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic, pad_to_bucket
@@ -108,6 +109,7 @@ __all__ = [
     "GraphBreakError",
     "GuardFilterEntry",
     "PackageReport",
+    "PassStatistics",
     "Stats",
     "allow_in_graph",
     "assume_constant_result",
@@ -147,6 +149,7 @@ __all__ = [
     "package",
     "package_report",
     "pad_to_bucket",
+    "pass_statistics",
     "register_backend",
     "reset",
     "save_cache_artifacts",

@@ -12,15 +12,13 @@
 #include "ir/printer.h"
 #include "ir/segments.h"
 #include "passes/build_graph.h"
-#include "passes/channels_last.h"
 #include "passes/expand_einsums.h"
 #include "passes/extract_segment.h"
-#include "passes/fold_convolutions.h"
 #include "passes/fuse.h"
 #include "passes/graph_passes.h"
 #include "passes/graph_text.h"
-#include "passes/own_writes.h"
 #include "passes/pass_manager.h"
+#include "passes/segment_passes.h"
 #include "passes/simplify_graph.h"
 #include "passes/size_text.h"
 #include "passes/split_gradients.h"
@@ -35,9 +33,6 @@ std::optional<ir::VerifierMode> verifierMode(std::string_view name) {
   }
   if (name == "optimized") {
     return ir::VerifierMode::kOptimized;
-  }
-  if (name == "lowered") {
-    return ir::VerifierMode::kLowered;
   }
   return std::nullopt;
 }
@@ -98,19 +93,13 @@ std::string runPass(std::string_view argument, std::string_view input) {
   std::stringstream names{std::string(argument)};
   for (std::string name; std::getline(names, name, ',');) {
     const passes::Pass* pass = passes::findPass(name);
-    if (name == "all") {
-      manager.addAll();
-    } else if (pass != nullptr) {
-      manager.add(*pass);
-    } else {
+    if (pass == nullptr) {
       return unexpected("unknown pass " + name);
     }
+    manager.add(*pass);
   }
   manager.setVerify(true).run(*document);
-  const bool lowered = argument.ends_with("dead-code") || argument.ends_with("all");
-  const auto mode = lowered ? ir::VerifierMode::kLowered : ir::VerifierMode::kOptimized;
-  const std::string after = ir::formatProblems(guard::verify(*document, mode));
-  return (after.empty() ? "" : unexpected(after)) + printChecked(*document);
+  return printChecked(*document);
 }
 
 // `%2: 5  aten.relu.default ...`: the value and the instruction that uses it last.
@@ -154,8 +143,7 @@ std::string runNative(std::string_view argument, std::string_view input, bool ke
     passes::SizeTable sizes;
     const passes::SizeScope scope(sizes);
     giveHints(segment);
-    passes::expandEinsums(segment);
-    passes::gatherOwnWrites(segment, passes::traitsByName);
+    passes::prepareSegment({segment, {.traits = passes::traitsByName}});
     auto graph = passes::buildGraph(
         segment, {.strict = argument == "strict", .products = argument == "products"}, reason);
     if (!graph) {
@@ -205,7 +193,7 @@ std::string runGradients(std::string_view, std::string_view input) {
   for (const ir::SegmentRange& range : ir::findSegments(trace)) {
     std::string reason;
     ir::Trace segment = passes::extractSegment(trace, range);
-    passes::expandEinsums(segment);
+    passes::prepareSegment({segment, {.traits = passes::traitsByName}});
     const auto graph = passes::differentiate(segment, {}, reason);
     if (!graph) {
       out += "refused: " + reason + "\n";
@@ -232,17 +220,24 @@ std::string runGradients(std::string_view, std::string_view input) {
   return out;
 }
 
-// Each segment with its convolutions folded and the channels last; `ARGUMENT` folded: the former only.
-std::string runConvolutions(std::string_view argument, std::string_view input) {
+// Each segment behind the named passes, which run until one leaves it as it was.
+std::string runSegmentPasses(std::string_view argument, std::string_view input) {
   const diag::Result<guard::Document> document = guard::parse(input);
   if (!document.ok()) {
     return unexpected(document.error().format());
   }
+  std::vector<const passes::SegmentPass*> chosen;
+  std::stringstream names{std::string(argument)};
+  for (std::string name; std::getline(names, name, ',');) {
+    chosen.push_back(passes::findSegmentPass(name));
+    if (chosen.back() == nullptr) {
+      return unexpected("unknown pass " + name);
+    }
+  }
   std::string out;
   for (const ir::SegmentRange& range : ir::findSegments(document->trace)) {
     ir::Trace segment = passes::extractSegment(document->trace, range);
-    const bool changed =
-        passes::foldConvolutions(segment) && (argument == "folded" || passes::putChannelsLast(segment));
+    const bool changed = passes::runSegmentPasses({segment, {.traits = passes::traitsByName}}, chosen, true);
     out += changed ? ir::print(segment) : "unchanged\n";
   }
   return out;
@@ -258,7 +253,7 @@ constexpr ModeRow kModes[] = {
     {"native-graph", runNativeGraph},
     {"native-kernels", runNativeKernels},
     {"gradients", runGradients},
-    {"convolutions", runConvolutions},
+    {"segment-pass", runSegmentPasses},
 };
 
 }  // namespace

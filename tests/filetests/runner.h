@@ -1,6 +1,6 @@
 // What runners of file tests share: a file is split, its test looked up, the result compared.
 //
-//   ; test: pass=guard-dedup
+//   ; test: pass=segments
 //   ; What this file shows, in a sentence.
 //   trace @f.py:1 f { ... }
 //   ; expect:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import re
 import signal
@@ -52,7 +53,7 @@ PLACES = [
 # While a trace runs: the call is made again in eager mode if nothing has happened yet, and raises if something has.
 RUNS = ["guard", "materialize", "exit"]
 # Where code is made or run: the segment is left to replay.
-NATIVE = ["native code", "kernel", "native run", "training run"]
+NATIVE = ["native code", "kernel", "native run", "training run", "folded convolution", "tape"]
 # Where a trace of another process is installed: it is not used.
 ELSEWHERE = ["package"]
 # Where the extension describes traces: a RuntimeError.
@@ -266,15 +267,22 @@ def test_the_grad_mode_is_restored() -> None:
 
 @pytest.mark.parametrize("place", NATIVE)
 def test_native_code_is_left_to_replay(place: str) -> None:
-    training = place == "training run"
+    training = place in ("training run", "tape")
+    layers = torch.nn.Conv2d(3, 24, 3), torch.nn.BatchNorm2d(24), torch.nn.ReLU()
+    convolutions = torch.nn.Sequential(*layers).eval().requires_grad_(False)
 
     def f(x: torch.Tensor) -> torch.Tensor:
+        if place == "folded convolution":
+            return convolutions(x)
+        if place == "tape":
+            return (torch.nn.functional.softplus(x * 2).exp() + x).sum()
         return ((x * 2).exp() + x).sum() if training else (x * 2).exp() + 0.123
 
-    x = torch.linspace(0, 1, 64, requires_grad=training)
+    shape = (2, 3, 8, 8) if place == "folded convolution" else (64,)
+    x = torch.linspace(0, 1, math.prod(shape)).reshape(shape).requires_grad_(training)
     kintsugi.clear_cache(disk=True)
     compiled = kintsugi.compile(f, backend="native", options={"sync": True})
-    if place.endswith("run"):
+    if place not in ("native code", "kernel"):
         compiled(x)
     with failing(place) as fault:
         for _ in range(3):
@@ -285,8 +293,9 @@ def test_native_code_is_left_to_replay(place: str) -> None:
                 torch.testing.assert_close(gradient, torch.autograd.grad(f(x), x)[0])
     assert fault.failed
     assert codes(compiled) == ["KTG0000"]
-    assert compiled.stats().native_refused == 1
-    assert torch.equal(compiled(x), f(x))  # by its operators
+    if place != "tape":  # of a backward, which is run by its operators from now on; the forward stays native
+        assert compiled.stats().native_refused == 1
+        assert torch.equal(compiled(x), f(x))  # by its operators
     compiled.reset()
     assert codes(compiled) == []
     torch.testing.assert_close(compiled(x), f(x))

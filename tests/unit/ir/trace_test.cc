@@ -12,7 +12,7 @@ TEST(Ops, EveryRowHasATextAndASignature) {
     EXPECT_NE(info.results[0], '\0') << info.text;
   }
   EXPECT_STREQ(opInfo(Op::kIntAdd).text, "int.add");
-  EXPECT_EQ(opInfo(Op::kIntAdd).flags, kExit | kPure);
+  EXPECT_EQ(opInfo(Op::kIntAdd).flags, kExit);
 }
 
 TEST(Trace, InternsStringsOnce) {
