@@ -14,6 +14,7 @@
 #include "ir/dtype.h"
 #include "ir/segments.h"
 #include "ops/operator.h"
+#include "ops/pseudo_operators.h"
 #include "passes/build_graph.h"
 #include "passes/fold_convolutions.h"
 #include "passes/graph_text.h"
@@ -399,9 +400,9 @@ class PlanBuilder {
     call.grad = modes_.of[at];
     call.restride = info_.restride;
     const std::string& name = calls_.opNames[ins.opName];
-    const bool ok = name == passes::kFoldedConvolution ? makeConvolution(calls_, at, call)
-                    : name.starts_with("taped.")       ? makeTaped(call, at, slots, used, liveness, reason)
-                                                       : makeAten(call, at, args, liveness, reason);
+    const bool ok = name == ops::kFoldedConvolution ? makeConvolution(calls_, at, call)
+                    : ops::isTaped(name)            ? makeTaped(call, at, slots, used, liveness, reason)
+                                                    : makeAten(call, at, args, liveness, reason);
     if (!ok) {
       return false;
     }
@@ -485,10 +486,9 @@ class PlanBuilder {
   // `taped.gradients` (passes/gradient_graph.h).
   bool makeTaped(runtime::NativeCall& call, uint32_t at, const std::vector<uint32_t>& slots,
                  const std::vector<bool>& used, ir::Liveness& liveness, std::string& reason) {
-    constexpr std::string_view kPrefix = "taped.";
     Instruction& ins = calls_.code[at];
     const std::string name = calls_.opNames[ins.opName];
-    if (name == "taped.gradients") {
+    if (name == ops::kTapedGradients) {
       auto tape = std::make_unique<runtime::NativeCall::Tape>();
       const auto lists = segment_.operandsOf(segment_.code[at]);
       auto next = slots.begin();
@@ -524,7 +524,7 @@ class PlanBuilder {
       leaves.push_back(ins.firstResult + k);
     }
     ins.resultCount = results;
-    ins.opName = calls_.internOpName(std::string_view(name).substr(kPrefix.size()));
+    ins.opName = calls_.internOpName(ops::untapedOf(name));
     auto made = torchapi::AtenCall::make(calls_, at, liveness, reason);
     if (made == nullptr) {
       return false;

@@ -7,6 +7,7 @@
 #include "ir/quiet_ops.h"
 #include "ir/segments.h"
 #include "ops/operator.h"
+#include "ops/pseudo_operators.h"
 #include "passes/attention.h"
 #include "passes/in_place.h"
 #include "passes/products.h"
@@ -706,8 +707,7 @@ class Builder {
 
 // What is run with autograd, and what computes derivatives (passes/gradient_builder.h).
 bool isFreshOperator(std::string_view name) {
-  return ops::infoOf(name).has(ops::Trait::kPure) || name.starts_with("taped.") ||
-         name.starts_with("folded.") || ops::isBackward(name);
+  return ops::infoOf(name).has(ops::Trait::kPure) || ops::isPseudo(name) || ops::isBackward(name);
 }
 
 bool makesByForm(const ir::Trace& trace, const ir::Instruction& instruction) {

@@ -5,6 +5,7 @@
 
 #include "ir/segments.h"
 #include "ops/operator.h"
+#include "ops/pseudo_operators.h"
 #include "passes/fold_convolutions.h"
 #include "support/target.h"
 
@@ -22,7 +23,7 @@ using ir::ValueId;
 using Role = ops::LayoutRole;
 
 Role roleOf(std::string_view name) {
-  return name == kFoldedConvolution ? Role::kProduct : ops::infoOf(ops::formOf(name)).layout;
+  return name == ops::kFoldedConvolution ? Role::kProduct : ops::infoOf(ops::formOf(name)).layout;
 }
 
 int64_t countOf(const std::vector<int64_t>& sizes) {
@@ -263,7 +264,7 @@ class Mover {
   double gainOf(const Instruction& ins, std::string_view name) const {
     const Target::Costs& costs = target().costs;
     const auto operands = trace_.operandsOf(ins);
-    const bool folded = name == kFoldedConvolution;
+    const bool folded = name == ops::kFoldedConvolution;
     const std::vector<int64_t>& made = trace_.metas[trace_.values[ins.firstResult].meta].sizes;
     const std::vector<int64_t>& from = trace_.metas[trace_.values[operands[0].id].meta].sizes;
     if (!operands[1].isValue() || trace_.values[operands[1].id].meta == ir::kNone) {

@@ -6,6 +6,7 @@
 
 #include "ir/segments.h"
 #include "ops/operator.h"
+#include "ops/pseudo_operators.h"
 
 namespace kintsugi::passes {
 
@@ -234,7 +235,7 @@ class Folder {
   // The last instruction of the chain becomes the whole of it.
   void finish(const Chain& chain) {
     Instruction& ins = trace_.code[chain.last];
-    ins.opName = trace_.internOpName(kFoldedConvolution);
+    ins.opName = trace_.internOpName(ops::kFoldedConvolution);
     ins.firstOperand = static_cast<uint32_t>(trace_.operands.size());
     ins.operandCount = F::kCount;
     trace_.operands.insert(trace_.operands.end(), chain.operands.begin(), chain.operands.end());

@@ -23,9 +23,7 @@ namespace kintsugi::passes {
 // `norms`: batch norm may be part of weight and bias, which rounds otherwise than two operators do.
 bool foldConvolutions(ir::Trace& segment, bool norms = true);
 
-inline constexpr std::string_view kFoldedConvolution = "folded.convolution.default";
-
-// Its operands.
+// The operands of ops::kFoldedConvolution.
 struct FoldedOperands {
   enum : size_t {
     kInput,

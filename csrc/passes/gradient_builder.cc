@@ -4,6 +4,7 @@
 #include <array>
 
 #include "ir/segments.h"
+#include "ops/pseudo_operators.h"
 #include "passes/view_strides.h"
 #include "support/check.h"
 
@@ -354,8 +355,7 @@ bool GradientBuilder::tape() {
     }
   }
   const auto own = trace_.operandsOf(ins_);
-  const ValueId first =
-      replace("taped." + std::string(name()), std::vector<Operand>(own.begin(), own.end()), types);
+  const ValueId first = replace(ops::tapedOf(name()), std::vector<Operand>(own.begin(), own.end()), types);
   std::vector<ValueId> results, leaves, gradients;
   for (size_t r = 0; r < resultCount(); ++r) {
     if (gradient(r) != ir::kNone) {
@@ -371,7 +371,7 @@ bool GradientBuilder::tape() {
                      trace_.internMeta(TensorDesc::packed(meta(active[k]).dtype, sizes(active[k])))});
   }
   const Operand operands[] = {list(results), list(leaves), list(gradients)};
-  const size_t back = append("taped.gradients", operands, given);
+  const size_t back = append(ops::kTapedGradients, operands, given);
   graph_.backward.push_back(static_cast<uint32_t>(back));
   const ValueId firstGradient = trace_.code[back].firstResult;
   for (size_t k = 0; k < active.size(); ++k) {

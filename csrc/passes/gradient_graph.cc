@@ -8,6 +8,7 @@
 #include "ir/quiet_ops.h"
 #include "ir/segments.h"
 #include "ops/operator.h"
+#include "ops/pseudo_operators.h"
 #include "passes/build_graph.h"
 #include "passes/extract_segment.h"
 #include "passes/gradient_builder.h"
@@ -663,7 +664,8 @@ class Differentiator {
   // What a tape keeps is nobody else's memory where eager mode has made a copy; kernels would leave it out.
   bool noteTape(size_t first, const SavedByEager& node) {
     for (const uint32_t at : std::span(graph_.backward).subspan(first)) {
-      if (trace().opNames[trace().code[at].opName] == "taped.gradients") graph_.tapes.emplace_back(at, node);
+      if (trace().opNames[trace().code[at].opName] == ops::kTapedGradients)
+        graph_.tapes.emplace_back(at, node);
     }
     for (ValueId value : node.followed) {
       for (uint32_t at = makerOf(value); at != ir::kNone; at = makerOf(value)) {

@@ -6,6 +6,7 @@
 
 #include "ir/segments.h"
 #include "ops/operator.h"
+#include "ops/pseudo_operators.h"
 #include "passes/build_graph.h"
 #include "passes/gradient_dependences.h"
 #include "passes/kept_by_eager.h"
@@ -224,7 +225,7 @@ class Splitter {
       const Instruction& ins = trace_.code[at];
       const bool looks = ins.resultCount == 1 && isView(ins.firstResult);
       const bool whole = looks ? called[ins.firstResult] : !isFused(at);
-      const bool tape = nameOf(at) == "taped.gradients";
+      const bool tape = nameOf(at) == ops::kTapedGradients;
       for (const ValueId value : used(at)) {
         needed_[value] = needed_[value] || isForward_[value];
         called[value] = called[value] || whole;
@@ -390,12 +391,9 @@ class Splitter {
 
   // Whoever has no rule may raise, and who looks at contents.
   bool mayRaise(uint32_t at) const {
-    constexpr std::string_view kTaped = "taped.";
-    std::string_view name = nameOf(at);
-    const bool taped = name.starts_with(kTaped);
-    if (taped) name.remove_prefix(kTaped.size());
-    return ops::infoOf(name).has(ops::Trait::kRaisesOfData) ||
-           (!taped && gradientOf(operatorOf(at)) == nullptr);
+    const std::string_view name = nameOf(at);
+    return ops::infoOf(ops::untapedOf(name)).has(ops::Trait::kRaisesOfData) ||
+           (!ops::isTaped(name) && gradientOf(operatorOf(at)) == nullptr);
   }
 
   void makeForward(TrainingSegments& out) {
