@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import bisect
+import cmath
 import collections
 import datetime
 import enum
@@ -19,6 +22,8 @@ import re
 import string
 import threading
 import typing
+import unicodedata
+import zlib
 
 import torch
 from harness import Case, Suite, check, check_captured
@@ -449,6 +454,39 @@ def cached_square(n):
 @case(traces=None)
 def lru_cache_function(x):
     return x * cached_square(4), cached_square(4)
+
+
+@case()
+def checksums_and_bytes_as_text(x):
+    data = b"broken pottery " * (1 + int(x.shape[0]))
+    return (
+        x * (zlib.crc32(data) % 7) + zlib.adler32(data[3:], 5) % 3,
+        zlib.crc32(data[:4], 12),
+        binascii.hexlify(data, b":", 2),
+        base64.b64decode(base64.b64encode(data)) == data,
+        binascii.crc_hqx(data, 0),
+    )
+
+
+@case()
+def bytes_that_are_no_text(x):
+    try:
+        return x, binascii.unhexlify(b"0g")
+    except binascii.Error as error:
+        return x + 1, str(error)
+
+
+@case()
+def complex_numbers(x):
+    z = cmath.sqrt(-2 * x.shape[0])
+    return x * abs(z), cmath.polar(z), cmath.phase(1j), cmath.isclose(z, z.conjugate()), cmath.exp(cmath.pi * 1j)
+
+
+@case()
+def text_in_normal_forms(x):
+    accents = unicodedata.normalize("NFD", "h\u00e9ron")
+    plain = "".join(c for c in accents if not unicodedata.combining(c))
+    return x * len(accents), plain, unicodedata.category("A"), unicodedata.name("\u00e9"), unicodedata.numeric("\u00bd")
 
 
 @case()
