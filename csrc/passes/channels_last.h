@@ -17,8 +17,8 @@
 
 namespace kintsugi::passes {
 
-// `seen`: the metadata with the sizes that were seen; gets the same new rows. False: it does not pay, or
-// can't be done, and the segment is as good as lost.
+// Returns true if the segment now runs with the channels last. False: the change does not pay or can't be
+// made. The segment may have been changed in part by then, so the caller gives a copy and throws it away.
 bool putChannelsLast(ir::Trace& segment);
 
 }  // namespace kintsugi::passes

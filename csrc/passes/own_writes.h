@@ -98,8 +98,7 @@ class OwnWrites {
   std::vector<ir::ValueId> pending_;  // tensors with parts
 };
 
-// Rewrites a segment (passes/extract_segment.h). `seen`: metadata as it was seen, by MetaId like that of the
-// trace; what is new is added to both. False: there is nothing of the kind, and nothing has changed.
+// Rewrites a segment (passes/extract_segment.h). Returns false if it has no such write: then nothing changed.
 bool gatherOwnWrites(ir::Trace& segment, OperatorTraitsFn traits);
 
 }  // namespace kintsugi::passes

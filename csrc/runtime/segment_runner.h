@@ -1,4 +1,5 @@
-// What runs the graph of a segment instead of its instructions: an FX backend, later native code.
+// What runs the graph of a segment instead of its instructions: an FX backend (driver/fx_runner.h) or native
+// code (runtime/native_runner.h; with gradients runtime/training_runner.h).
 //
 // Ownership: the ReplayProgram that a runner was given to shares it with its maker. Threads: run() may be
 // called on any number of threads at a time, with the GIL held if needsGil() says so. Invalidation: none.
