@@ -715,7 +715,7 @@ class PlanBuilder {
   std::vector<Overwrite> overwrites_;
   std::unordered_set<uint32_t> madeViews_;  // instructions
   std::vector<std::pair<uint32_t, uint32_t>>
-      aliases_;  // slots: the second may look at the first one's memory
+      aliases_;  // pairs of slots: the second may be a view of the first
 };
 
 }  // namespace

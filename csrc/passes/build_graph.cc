@@ -186,8 +186,8 @@ class Builder {
     }
   }
 
-  // Nobody needs its results, but it may raise in a run: of an operator that the registry does not know, of
-  // one that looks at contents, and where sizes vary.
+  // Are the results unused, but the call may raise in a run? That is so for an operator that the registry
+  // does not know, for one that checks contents (an index), and where sizes vary.
   bool mayOnlyRaise(const Instruction& ins) const {
     if (!unused_[static_cast<size_t>(&ins - trace_.code.data())]) {
       return false;

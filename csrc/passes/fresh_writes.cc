@@ -58,7 +58,7 @@ bool FreshWrites::defer(const Instruction& ins) {
   return free;
 }
 
-// The own tensor that the results may look at. Where there may be several, nobody follows any of them.
+// The own tensor that the results may be views of. If there may be several, none of them is tracked any more.
 ValueId FreshWrites::baseOfOperands(const Instruction& ins) {
   std::vector<ValueId> used;
   ir::collectValues(trace_, trace_.operandsOf(ins), used);

@@ -8,10 +8,11 @@
 //   same, notsame         by themselves with the sources exchanged
 //   is k on `pinned k`    always true
 //
-// All guards of one block look at one moment, so order does not matter to what they mean: where the stronger
-// guard came later it takes the weaker one's place, which keeps parents before children. Guards of different
-// blocks are never compared, as an opaque step lies between them. `is` does not imply `type`: the class of an
-// object can be assigned. `function` would, but the runtime skips more for a function whose type is guarded.
+// All guards of one block are about the same moment, so their order makes no difference to what they mean. If
+// the stronger guard comes later, it takes the place of the weaker one, so that parents stay before children.
+// Guards of different blocks are never compared, as an opaque step lies between them. `is` does not imply
+// `type`: the class of an object can be assigned. `function` would, but the runtime skips more for a function
+// whose type is guarded.
 // The accepted calls stay exactly the same. No GIL.
 #pragma once
 

@@ -64,7 +64,7 @@ struct KernelProduct {
   int64_t leftStride = 0, rightStride = 0;  // from row to row; of the second perhaps from column to column
   int64_t chunk = 0;                        // rows
   int64_t depth = 0;                        // of k that is packed at once
-  // Of every target: a strip is a multiple of the columns of its tiles, and nobody packs more of k.
+  // For every target: a strip is a multiple of the columns of its tiles, and `depth` is at most kMaxDepth.
   static constexpr int64_t kStrip = 64;  // columns
   static constexpr int64_t kMaxDepth = 512;
 };

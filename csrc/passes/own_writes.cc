@@ -22,10 +22,11 @@ using ops::Operator;
 
 namespace {
 
-// Each copies the tensor, so a loop that reads what it writes is not for this.
+// Each gather copies the tensor. A loop that reads in each turn what it wrote would copy it too often.
 constexpr uint32_t kMostGathers = 4;
 
-// Their other form is a call that writes to a copy, or to the tensor itself if nobody looks at it any more.
+// True for writes to rows (`index_put_`). Their functional form is a call that copies the tensor and writes
+// to the copy, or writes to the tensor itself where nothing reads it afterwards.
 bool isRows(std::string_view name) {
   return ops::isInPlace(name) && ops::infoOf(ops::formOf(name)).rowUpdate != ops::RowUpdateKind::kNone;
 }
@@ -38,7 +39,7 @@ bool isFilled(const ir::TensorDesc& meta) {
 
 }  // namespace
 
-// What may be a copy is none.
+// True for operators that always return a view. One that may copy (`reshape`) is not deferred.
 bool OwnWrites::isDeferredView(std::string_view name) {
   const Operator op = ops::find(name);
   return isView(op) && !ops::has(op, ops::Trait::kMayCopy);
@@ -54,7 +55,8 @@ const OwnWrites::ViewOfBase* OwnWrites::viewOfBase(ValueId value) const {
   return found == viewsOfBases_.end() ? nullptr : &found->second;
 }
 
-// Of a tensor that nobody unknown looks at, or of a view of one.
+// The record of a tensor of the segment's own, or of the base of a view. Null if there is none, or if the
+// tensor has escaped.
 const OwnWrites::Own* OwnWrites::ownOf(ValueId value) const {
   const ViewOfBase* look = viewOfBase(value);
   if (look == nullptr) {

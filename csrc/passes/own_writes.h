@@ -31,14 +31,14 @@ class OwnWrites {
  public:
   struct Part {
     int64_t low = 0, high = 0;
-    ir::ValueId source = ir::kNone;    // as the program names it
-    ir::ValueId captured = ir::kNone;  // what it was at the write, as Hooks::capture() names it
+    ir::ValueId source = ir::kNone;    // what was written to the part
+    ir::ValueId captured = ir::kNone;  // its content at the time of the write, from Hooks::capture()
   };
   struct Own {
-    std::vector<Part> parts;  // that have been written and not gathered
-    int64_t dim = 0;
-    bool stacked = false;  // parts do not have the dimension
-    bool escaped = false;  // somebody unknown may look at it
+    std::vector<Part> parts;  // written, and not gathered yet
+    int64_t dim = 0;          // the dimension along which they are slices
+    bool stacked = false;     // parts lack that dimension: they are written by select(), not slice()
+    bool escaped = false;     // an unknown operator may hold a view of it
     uint32_t gathers = 0;
   };
   // A value that is such a tensor, or a view of one: where it comes from.
@@ -58,7 +58,8 @@ class OwnWrites {
 
   // Is it a write that can become a new value?
   bool takes(const ir::Instruction& ins) const;
-  // ... or one to a part of a tensor that can't, but may be where the tensor is an input?
+  // Is it a write to a part of a tensor of the segment's own that can't become a new value? Behind a cut, the
+  // tensor is an input of the next segment, and native code writes to parts of inputs.
   bool needsCut(const ir::Instruction& ins) const;
   void add(const ir::Instruction& ins);  // to the segment
   void gatherAll();                      // at its end: what is left

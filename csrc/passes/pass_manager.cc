@@ -19,7 +19,7 @@ const Pass kPasses[] = {
     {"dead-code", eliminateDeadCode},
 };
 
-// Run where somebody asks for them.
+// Not in the default pipeline: run on request.
 const Pass kOnRequest[] = {
     {"segments", [](guard::Document& document) { cutSegments(document); }},
 };

@@ -31,12 +31,12 @@ SeenValues::SeenValues(const ir::Trace& trace)
   }
   const auto noSource = [](ir::SourceId) {};
   ir::ReachWalker given(trace), held(trace);
-  for (size_t at = trace.code.size(); at-- > 0;) {  // what is held last comes first
+  for (size_t at = trace.code.size(); at-- > 0;) {  // from the last on: the first hit is the last frame
     Instruction ins = trace.code[at];
     if (ir::isGraphOp(ins.op)) {
       continue;
     }
-    // Frames are left at these if memory runs out, or the like.
+    // A run leaves the trace at these only if memory runs out or the like, so their frames do not count.
     const bool stays = ins.op == Op::kRet || ins.op == Op::kBuild;
     if (!stays) {
       held.instruction(

@@ -153,9 +153,9 @@ class Cutter {
     }
   }
 
-  // What aten.data gives shares memory with its argument, and not its version: native code, in which it would
-  // be the argument itself, may have it where nobody writes to that memory by it, and nobody else gets to see
-  // it.
+  // The result of aten.data shares memory with its argument, but not the version counter. In native code it
+  // would be the argument itself. That is right if nothing writes through it and it does not leave the
+  // segment.
   void findApart() {
     apart_.assign(trace_.values.size(), false);
     const auto givesData = [this](const Instruction& ins) {
@@ -276,8 +276,8 @@ class Cutter {
     });
   }
 
-  // Does nothing that anybody could tell from its being done later: scalars that no operator uses, and
-  // objects that run no code when they are made.
+  // May it be done later without any difference? Scalars that no operator uses, and objects whose making runs
+  // no code.
   bool isSilent(const Instruction& ins) const {
     return (ir::isGraphOp(ins.op) && ins.op != Op::kAten) ||
            (ins.op == Op::kBuild && isQuietBuild(trace_, trace_.operandsOf(ins)[0]));
@@ -439,7 +439,7 @@ class Cutter {
     return native_ && readsNumber(trace_, ins) && feeding_[ins.firstResult];
   }
 
-  // Native code looks at what calls return, and knows what it computes: a guard of all metadata of a tensor
+  // Native code checks results of calls, and knows what it computes: a guard of all metadata of a tensor
   // that the segment makes ends nothing. Not in training, where segments are run otherwise.
   bool isCheckedInside(const Instruction& ins) const {
     if (!native_ || ins.op != Op::kGuardMeta || followed_ || operators_ == 0 || usesLate(ins)) {
@@ -466,7 +466,7 @@ class Cutter {
     return std::any_of(used.begin(), used.end(), [this](ValueId v) { return late_[v]; });
   }
 
-  // Making an object that runs nobody's code: nobody can tell when that is.
+  // Makes an object without running code of the program, so the moment makes no difference.
   bool isBareBuild(const Instruction& ins) const {
     return !native_ && ins.op == Op::kBuild && isQuietBuild(trace_, trace_.operandsOf(ins)[0]);
   }
@@ -619,8 +619,8 @@ class Cutter {
     std::fill(insideBlock_.begin(), insideBlock_.end(), 0);
   }
 
-  // Making the result can't raise where it is a value or built-in containers of values, so nobody leaves
-  // there; else all locals at the end would be outputs.
+  // A result that is a value, or built-in containers of values, can be made without raising. So the run never
+  // leaves the trace at `ret`, and its snapshot goes; else all locals at the end would be outputs.
   void dropSnapshotOfReturn() {
     if (!out_.empty() && out_.back().op == Op::kRet &&
         isPlainBuild(trace_, trace_.operandsOf(out_.back())[0])) {

@@ -11,7 +11,7 @@ using ir::ValueId;
 
 namespace {
 
-// No two elements are one, whatever the order of the dimensions.
+// True if each element has a memory place of its own. A transposed tensor has, an expanded one has not.
 bool isInjective(const Node& node) {
   if (!allFixed(node.sizes) || !allFixed(node.strides)) {
     return node.strides == contiguousStrides(node.sizes);
@@ -34,8 +34,8 @@ bool isInjective(const Node& node) {
 }
 
 struct Extent {
-  int64_t size = 1;   // of the one that lies first
-  int64_t other = 1;  // of the one after it
+  int64_t size = 1;   // of the tensor that begins first
+  int64_t other = 1;  // of the other one
 };
 
 // Have two tensors of the same memory, the second `offset` elements after the first, surely no element in
@@ -149,7 +149,7 @@ void WriteTracker::write(ValueId value, NodeId content) {
       stale_[other] = true;
     }
   }
-  // All that was to be stored where this is stored.
+  // This store covers earlier ones to the same place.
   std::erase_if(pending_, [&](const Pending& p) {
     return isSame(p.tensor, tensor) || (isSame(tensor, input) && memoryOf(graph_, p.tensor).base == input);
   });

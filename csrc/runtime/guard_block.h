@@ -109,7 +109,7 @@ struct OpenDict {
   pyapi::Word version = 0;  // in which they were so last
 };
 
-// A root whose subtree has words, or a root alone, which is looked at in every call.
+// A root whose subtree has words, or a root alone, which is checked in every call.
 struct Segment {
   NodeId node;
   bool leaf;
