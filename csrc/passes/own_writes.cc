@@ -25,8 +25,8 @@ namespace {
 // Each gather copies the tensor. A loop that reads in each turn what it wrote would copy it too often.
 constexpr uint32_t kMostGathers = 4;
 
-// True for writes to rows (`index_put_`). Their functional form is a call that copies the tensor and writes
-// to the copy, or writes to the tensor itself where nothing reads it afterwards.
+// True for writes to rows (`x.index_put_(i, y)`). Their functional form is a call that copies the tensor and
+// writes to the copy, or writes to the tensor itself where nothing reads it afterwards.
 bool isRows(std::string_view name) {
   return ops::isInPlace(name) && ops::infoOf(ops::formOf(name)).rowUpdate != ops::RowUpdateKind::kNone;
 }

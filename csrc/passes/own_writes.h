@@ -1,5 +1,5 @@
 // Functionalizes writes to tensors that the segment itself has made, by operators without a kernel: writes to
-// a part (`out[:, t] = h`) and to rows (`index_put_`) become new values.
+// a part (`out[:, t] = h`) and to rows (`out.index_put_(i, h)`) become new values.
 //
 //   %3 = aten.zeros_like.default %0               %4 = aten.stack.default [%1, %2], 1
 //   %4 = aten.select.int %3, 1, 0                 %5 = aten.relu.default %4

@@ -518,7 +518,7 @@ class Cutter {
     }
   }
 
-  // An operator that only reads numbers from tensors, which nothing in the graph needs: `is_nonzero`.
+  // An operator that only reads numbers from tensors, which nothing in the graph needs: `x.is_nonzero()`.
   bool isQuestion(const Instruction& ins) const {
     if (ins.op != Op::kAten || ins.resultCount == 0 || isImpure(ins)) {
       return false;

@@ -4,7 +4,7 @@
 // the frame, the announcement says what the arguments are. C code may call several functions in turn, as
 // zip() does with its iterators. Then the later frames are announced too: each waits for the return of the
 // one before, and the results are collected. Frames are expected for one instruction at a time. While an
-// instruction waits for an inner frame (`owner`), its later announcements stay.
+// instruction waits for an inner frame (`owner_`), its later announcements stay.
 //
 // Owned by the Recorder; the recording thread, GIL held. Announced arguments are borrowed from the value
 // stack. Example:
