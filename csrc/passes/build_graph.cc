@@ -59,7 +59,7 @@ class Builder {
     for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
       for (const NodeId arg : graph_.nodes[id].args) {
         Node& used = graph_.nodes[arg];
-        used.relied = used.relied || (used.kind == NodeKind::kResult && used.open);
+        used.mustRun = used.mustRun || (used.kind == NodeKind::kResult && used.open);
       }
     }
   }
@@ -549,7 +549,7 @@ class Builder {
     memory_.noteView(base);
     // No rows: in a run with some, there are more results.
     Node& whole = graph_.nodes[base];
-    whole.relied = whole.relied || (ins.resultCount == 0 && whole.kind == NodeKind::kResult);
+    whole.mustRun = whole.mustRun || (ins.resultCount == 0 && whole.kind == NodeKind::kResult);
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       const ValueId value = ins.firstResult + r;
       Node node = nodeFor(NodeKind::kView, *metaOf(value), value);
@@ -607,9 +607,9 @@ class Builder {
   bool addCall(const Instruction& ins) {
     Node call;
     call.kind = NodeKind::kCall;
-    call.byForm = makesByForm(trace_, ins);
+    call.metadataOnly = readsMetadataOnly(trace_, ins);
     call.instruction = static_cast<uint32_t>(&ins - trace_.code.data());
-    call.relied = ins.op == Op::kAten && mayOnlyRaise(ins);
+    call.mustRun = ins.op == Op::kAten && mayOnlyRaise(ins);
     std::vector<ValueId> used;
     ir::collectValues(trace_, trace_.operandsOf(ins), used);
     for (const ValueId value : used) {
@@ -636,7 +636,7 @@ class Builder {
     const NodeId made = graph_.add(std::move(call));
     addResults(ins, made, fresh);
     for (NodeId id = made + 1; id < graph_.nodes.size(); ++id) {
-      graph_.nodes[id].own = fresh || (ins.op == Op::kAten && surelyNew(ins));
+      graph_.nodes[id].unaliased = fresh || (ins.op == Op::kAten && surelyNew(ins));
     }
     return true;
   }
@@ -710,7 +710,7 @@ bool isFreshOperator(std::string_view name) {
          name.starts_with("folded.") || ops::isBackward(name);
 }
 
-bool makesByForm(const ir::Trace& trace, const ir::Instruction& instruction) {
+bool readsMetadataOnly(const ir::Trace& trace, const ir::Instruction& instruction) {
   return ops::has(trace.operatorOf(instruction), ops::Trait::kByForm);
 }
 

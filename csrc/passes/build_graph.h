@@ -89,8 +89,8 @@ class Decomposer {
   NodeId view(NodeId base, std::vector<Size> sizes, std::vector<Size> strides, int64_t offset = 0);
   // Of a tensor of f32 that has the result's size.
   NodeId part(NodeId view, NodeId otherwise, std::vector<PartBound> bounds);
-  // Of a view that has a stride of 0 where `index` varies; from then on it names the places along `taken`.
-  NodeId take(NodeId view, NodeId index, Taken taken);
+  // Of a view that has a stride of 0 where `index` varies; from then on it names the places along `indexed`.
+  NodeId take(NodeId view, NodeId index, IndexedDim indexed);
   // All of the result's element type. Where they begin has to be the same in every run.
   NodeId join(std::vector<NodeId> parts, uint32_t dim, bool stacked);
   NodeId reshape(NodeId base, std::vector<Size> sizes);         // of a contiguous one
@@ -119,7 +119,7 @@ class Decomposer {
 };
 
 // Does an operator use only dtype and device of its first operand, not its elements (`x.new_ones(...)`)?
-bool makesByForm(const ir::Trace& trace, const ir::Instruction& instruction);
+bool readsMetadataOnly(const ir::Trace& trace, const ir::Instruction& instruction);
 
 // Do the operator's results never share memory with its arguments, and may it be dropped if they are unused?
 bool isFreshOperator(std::string_view name);

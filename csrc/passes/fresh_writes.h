@@ -30,7 +30,7 @@ class FreshWrites {
   FreshWrites(const ir::Trace& trace, OperatorTraitsFn traits);
 
   // Does the operator write, but only to a tensor of the open segment that no deferred instruction names?
-  bool takes(const ir::Instruction& ins) const;
+  bool isContainedWrite(const ir::Instruction& ins) const;
   // May the instruction run behind the graph? False: it, or a frame that may be left at it, names a tensor
   // that the segment has written to. True: from now on these tensors are not written to.
   bool defer(const ir::Instruction& ins);
@@ -41,7 +41,7 @@ class FreshWrites {
 
  private:
   ir::ValueId baseOfOperands(const ir::Instruction& ins);
-  void give(const ir::Instruction& ins, ir::ValueId base);
+  void setBase(const ir::Instruction& ins, ir::ValueId base);
 
   const ir::Trace& trace_;
   OperatorTraitsFn traits_;

@@ -28,7 +28,7 @@ struct KernelAccess {
   int64_t offset = 0;         // elements
   std::vector<Size> strides;  // by dimension of the kernel, in elements
   Inner inner = Inner::kUnit;
-  bool still = false;  // the same all along the inner dimension
+  bool uniform = false;  // the same all along the inner dimension
   // A load whose memory lies along the last outer dimension: moved in squares, then as if it lay along the
   // inner one.
   bool transposed = false;
@@ -46,7 +46,7 @@ struct KernelOp {
   std::vector<uint32_t> args;     // ops before it
   uint32_t access = 0;            // kLoad
   std::vector<PartBound> bounds;  // Core::kPart: of dimensions of the kernel
-  Taken taken;                    // Core::kTake, whose first argument is a load
+  IndexedDim indexed;             // Core::kTake, whose first argument is a load
   double number = 0;              // kConst
   int64_t integer = 0;
 };

@@ -46,7 +46,7 @@ class KernelMaker {
       access.inner = inner == 1 || access.transposed ? Inner::kUnit
                      : inner == 0                    ? Inner::kZero
                                                      : Inner::kStrided;
-      access.still = access.strides.back() == 0;
+      access.uniform = access.strides.back() == 0;
     }
     kernel_.over = readsWhatItStores();
     return std::move(kernel_);
@@ -80,7 +80,7 @@ class KernelMaker {
     op.op = node.op;
     op.elem = node.elem;
     op.bounds = node.bounds;
-    op.taken = node.taken;
+    op.indexed = node.indexed;
     for (const NodeId arg : node.args) {
       if (node.op == Core::kTake && node.kind == NodeKind::kPoint && op.args.empty()) {
         op.args.push_back(makeLeaf(arg));  // a load of its own: it is read at other places

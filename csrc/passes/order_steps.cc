@@ -103,7 +103,7 @@ class Steps {
       const std::vector<NodeId>& results = results_[step.node];
       out.call =
           !node.product && (results.empty() || std::any_of(results.begin(), results.end(), [this](NodeId id) {
-                              return !graph_.nodes[id].fresh && !graph_.nodes[id].own;
+                              return !graph_.nodes[id].fresh && !graph_.nodes[id].unaliased;
                             }));
       for (const NodeId result : results) {
         out.makes.push_back(tensorOf(graph_, result).base);

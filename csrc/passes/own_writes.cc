@@ -132,7 +132,7 @@ bool OwnWrites::isDisjoint(const Place& place, const std::optional<Place>& other
           place.high <= other->low);
 }
 
-bool OwnWrites::takesPart(const Instruction& ins) const {
+bool OwnWrites::canFunctionalizePart(const Instruction& ins) const {
   const auto operands = trace_.operandsOf(ins);
   if (trace_.operatorOf(ins) != Operator::kCopyInPlace || operands.size() < 2 || !operands[0].isValue() ||
       !operands[1].isValue() || ins.resultCount != 1) {
@@ -165,7 +165,7 @@ bool OwnWrites::readsItself(const Instruction& ins) const {
   });
 }
 
-bool OwnWrites::takesRows(const Instruction& ins) const {
+bool OwnWrites::canFunctionalizeRows(const Instruction& ins) const {
   const auto operands = trace_.operandsOf(ins);
   if (!isRows(nameOf(ins)) || operands.empty() || !operands[0].isValue() || ins.resultCount != 1) {
     return false;
@@ -176,8 +176,8 @@ bool OwnWrites::takesRows(const Instruction& ins) const {
          own->gathers < kMostGathers;
 }
 
-bool OwnWrites::takes(const Instruction& ins) const {
-  return ins.op == Op::kAten && (takesPart(ins) || takesRows(ins));
+bool OwnWrites::canFunctionalize(const Instruction& ins) const {
+  return ins.op == Op::kAten && (canFunctionalizePart(ins) || canFunctionalizeRows(ins));
 }
 
 bool OwnWrites::needsCut(const Instruction& ins) const {
@@ -186,7 +186,8 @@ bool OwnWrites::needsCut(const Instruction& ins) const {
   }
   const auto operands = trace_.operandsOf(ins);
   const ViewOfBase* look = !operands.empty() && operands[0].isValue() ? viewOfBase(operands[0].id) : nullptr;
-  return look != nullptr && look->view != nullptr && ownOf(operands[0].id) != nullptr && !takes(ins);
+  return look != nullptr && look->view != nullptr && ownOf(operands[0].id) != nullptr &&
+         !canFunctionalize(ins);
 }
 
 // Does a write to `target` leave what the part was taken from as it was?
@@ -310,7 +311,7 @@ void OwnWrites::add(const Instruction& ins) {
   const ViewOfBase* first = !operands.empty() && operands[0].isValue() ? viewOfBase(operands[0].id) : nullptr;
   if (first != nullptr && isDeferredView(name)) {
     addView(ins);
-  } else if (takesPart(ins)) {
+  } else if (canFunctionalizePart(ins)) {
     addPart(ins);
   } else if (traits_(name).impure) {
     const ViewOfBase look = first != nullptr ? *first : ViewOfBase{};

@@ -57,7 +57,7 @@ class OwnWrites {
       : trace_(trace), traits_(traits), hooks_(std::move(hooks)) {}
 
   // Is it a write that can become a new value?
-  bool takes(const ir::Instruction& ins) const;
+  bool canFunctionalize(const ir::Instruction& ins) const;
   // Is it a write to a part of a tensor of the segment's own that can't become a new value? Behind a cut, the
   // tensor is an input of the next segment, and native code writes to parts of inputs.
   bool needsCut(const ir::Instruction& ins) const;
@@ -77,8 +77,8 @@ class OwnWrites {
   const ir::TensorDesc* metaOf(ir::ValueId value) const;
   const Own* ownOf(ir::ValueId value) const;
   std::optional<Place> placeOf(ir::ValueId value) const;
-  bool takesPart(const ir::Instruction& ins) const;
-  bool takesRows(const ir::Instruction& ins) const;
+  bool canFunctionalizePart(const ir::Instruction& ins) const;
+  bool canFunctionalizeRows(const ir::Instruction& ins) const;
   bool readsItself(const ir::Instruction& ins) const;
   bool isFollowed(const ir::Instruction& ins) const;
   bool isSafe(const Part& part, ir::ValueId base, ir::ValueId target) const;

@@ -404,7 +404,8 @@ class Cutter {
     }
     const bool anySize = !native_ && traits.sizesOfData;  // an FX graph may leave sizes to its run
     if ((!traits.inGraph && !anySize) || (native_ && traits.collective) ||
-        (native_ && traits.writes && !mayBeWrite(trace_.opNames[ins.opName]) && !own_.takes(ins))) {
+        (native_ && traits.writes && !mayBeWrite(trace_.opNames[ins.opName]) &&
+         !own_.canFunctionalize(ins))) {
       return false;
     }
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
@@ -418,7 +419,7 @@ class Cutter {
   }
 
   bool needsCut(const Instruction& ins) {
-    return own_.needsCut(ins) || (!own_.takes(ins) && writes_.needsCut(ins)) ||
+    return own_.needsCut(ins) || (!own_.canFunctionalize(ins) && writes_.needsCut(ins)) ||
            ((guarded_ || reads_) && follows(ins)) || (followed_ && isRead(ins)) || derivesFromSeen(ins);
   }
 
@@ -457,7 +458,7 @@ class Cutter {
 
   // Is the graph, with it, none that can be run again? An FX graph may write to tensors of its own.
   bool changesSomething(const Instruction& ins) const {
-    return isImpure(ins) && (native_ || !fresh_.takes(ins));
+    return isImpure(ins) && (native_ || !fresh_.isContainedWrite(ins));
   }
 
   bool usesLate(const Instruction& ins) const {
@@ -540,7 +541,7 @@ class Cutter {
     if (!native_) {
       fresh_.add(ins);
     } else {
-      if (!own_.takes(ins)) {
+      if (!own_.canFunctionalize(ins)) {
         writes_.add(ins);
       }
       own_.add(ins);

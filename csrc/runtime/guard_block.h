@@ -105,7 +105,7 @@ struct TypeCheck {
 struct OpenDict {
   PyTypeObject* type = nullptr;
   std::vector<PyObject*> names;  // left out; the recording's constants hold them
-  std::vector<std::pair<pyapi::Ref<>, pyapi::Ref<>>> others;
+  std::vector<std::pair<pyapi::Ref<>, pyapi::Ref<>>> entries;
   pyapi::Word version = 0;  // in which they were so last
 };
 

@@ -73,8 +73,8 @@ class NativeRunner : public SegmentRunner {
   void compareWithReplay();
   bool isPausing();
   void noteWastedRun();
-  std::unique_ptr<NativeFrame> take(const NativePlan& plan);
-  void giveBack(std::unique_ptr<NativeFrame> frame);
+  std::unique_ptr<NativeFrame> acquireFrame(const NativePlan& plan);
+  void releaseFrame(std::unique_ptr<NativeFrame> frame);
 
   std::atomic<const NativePlan*> plan_{nullptr};
   // The plans to choose from, and their best times. Set before plan_.
@@ -95,7 +95,7 @@ class NativeRunner : public SegmentRunner {
   std::atomic<uint64_t> nativeTime_{kUnknownTime};
   std::atomic<uint64_t> replayTime_{kUnknownTime};
   std::atomic<uint64_t> lastTime_{kUnknownTime};  // of the latest native turn
-  std::atomic<int32_t> won_{0};                   // turns that native code won, less those that it lost
+  std::atomic<int32_t> turnBalance_{0};           // turns that native code won, less those that it lost
   std::mutex mutex_;                              // of idle_
   std::vector<std::unique_ptr<NativeFrame>> idle_;
 };

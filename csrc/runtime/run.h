@@ -3,8 +3,8 @@
 //   Run run(code, owner, args, slots, storage, false);
 //   switch (run.run()) { ... }        kReturn: run.result; else leave at the snapshot run.exitState
 //
-// replay.cc executes single steps, run_segments.cc segments and their graphs; run_others.cc handles changes
-// that other threads make during the run.
+// replay.cc executes single steps, run_segments.cc segments and their graphs; run_revalidate.cc handles
+// changes that other threads make during the run.
 //
 // Ownership: borrows the program, the storage and the call's arguments. Threads: one run, one thread; the GIL
 // is held where a step needs it. Invalidation: none, as it lives for one call.
@@ -137,15 +137,15 @@ class Run {
   void drop(const Step& step, uint32_t from, uint32_t to);
   void enteredBlock(guard::BlockId block);
   void noteWrite(const ir::Instruction& ins, PyObject* target, PyObject* key, PyObject* value);
-  bool othersHaveRun() const { return pyapi::gilSwitches(tstate_) != switches_; }
-  void lookAgain(const Step& step);
+  bool otherThreadsRan() const { return pyapi::gilSwitches(tstate_) != switches_; }
+  void revalidate(const Step& step);
   bool readsHold(bool identities);
   bool writesHold() const;
   bool repeatsNothing(const Step& step, size_t end) const;
   // Called before each step: does the run have to leave the trace there?
   bool leavesAt(const Step& step) {
-    if (othersHaveRun()) [[unlikely]] {
-      lookAgain(step);
+    if (otherThreadsRan()) [[unlikely]] {
+      revalidate(step);
     }
     if (pyapi::evalBreakerSet(tstate_)) [[unlikely]] {
       leaveSoon_ = leaveSoon_ || pyapi::mustServe(tstate_);
@@ -169,8 +169,8 @@ class Run {
   torchapi::Value* values_;
   GilSwitch gil_;
   PyThreadState* const tstate_;
-  uint64_t switches_;      // the count of GIL switches when the run last checked what other threads changed
-  uint64_t lookedAt_ = 0;  // the time of that check
+  uint64_t switches_;  // the count of GIL switches when the run last checked what other threads changed
+  uint64_t revalidatedAt_ = 0;  // the time of that check
   // The trace whose guards the current block has. It may differ from owner_ after a side trace was entered.
   CompiledTrace* blockOwner_;
   std::shared_ptr<CompiledTrace> heldOwner_;

@@ -42,7 +42,7 @@ class SegmentRunner {
   virtual bool needsGil() const = 0;
   // A guard in the middle of the graph, which is checked after the whole graph, did not hold: the run left
   // the trace there. GIL held if needsGil() says so.
-  virtual void left() {}
+  virtual void noteSideExit() {}
   // How long the instructions took that were run after kMeasured. Any thread.
   virtual void replayed(uint64_t /*nanoseconds*/) {}
   // `inputs` as `segment` names them, borrowed (with needsGil(), tensors may come as their Python objects);

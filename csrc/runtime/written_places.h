@@ -1,8 +1,8 @@
 // Finds the guards of a trace that are about a place which the trace itself writes.
 //
-// When another thread has run in the middle of a run (run_others.cc), guards are checked again. By then the
-// run's own effects may have changed such places (`self.n += 1`), so their guards are left out. A place is a
-// key of a dict, an attribute, or a cell. Lists, and objects that calls are given, count as a whole.
+// When another thread has run in the middle of a run (run_revalidate.cc), guards are checked again. By then
+// the run's own effects may have changed such places (`self.n += 1`), so their guards are left out. A place
+// is a key of a dict, an attribute, or a cell. Lists, and objects that calls are given, count as a whole.
 //
 // Ownership: owns its tables. Threads: made with the GIL held, constant then. Invalidation: none. Example:
 //

@@ -25,7 +25,7 @@ void ExpectedFrames::entered(ShadowFrame& frame) {
   if (!later_.empty()) owner_ = &frame;
 }
 
-bool ExpectedFrames::left(const ShadowFrame& frame, Flow how, bool ofGenerator) {
+bool ExpectedFrames::frameExited(const ShadowFrame& frame, Flow how, bool ofGenerator) {
   raised_ = how == Flow::kRaise;
   gaveItem_ = how == Flow::kYield || (how == Flow::kReturn && !ofGenerator);
   if (later_.empty() || owner_ != &frame) return false;

@@ -11,7 +11,7 @@
 //
 //   expected.expect(pending, frames.current());
 //   ... CPython enters the frame: expected.entered(frame) ...
-//   ... it returns: expected.setResult(shadow); expected.left(frame, Flow::kReturn, false) ...
+//   ... it returns: expected.setResult(shadow); expected.frameExited(frame, Flow::kReturn, false) ...
 #pragma once
 
 #include <deque>
@@ -40,7 +40,7 @@ class ExpectedFrames {
   // The announced frame begins.
   void entered(ShadowFrame& frame);
   // A frame was left. Returns true if a later one is pending now.
-  bool left(const ShadowFrame& frame, Flow how, bool ofGenerator);
+  bool frameExited(const ShadowFrame& frame, Flow how, bool ofGenerator);
 
   // The result of the frame that was left last; null: none yet.
   Shadow result() const { return result_; }

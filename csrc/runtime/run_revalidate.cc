@@ -79,15 +79,15 @@ bool Run::writesHold() const {
 }
 
 // In front of an operator the GIL need not be held: then the number of switches is a hint.
-void Run::lookAgain(const Step& step) {
+void Run::revalidate(const Step& step) {
   constexpr uint64_t kInterval = 5'000'000;  // ns: as often as CPython lets threads run by default
   if (!step.acts) {
     const uint64_t now = diag::events::nowNs();
-    if (step.op != Op::kAten || lookedAt_ == 0 || now - lookedAt_ < kInterval) {
-      lookedAt_ = lookedAt_ == 0 ? now : lookedAt_;
+    if (step.op != Op::kAten || revalidatedAt_ == 0 || now - revalidatedAt_ < kInterval) {
+      revalidatedAt_ = revalidatedAt_ == 0 ? now : revalidatedAt_;
       return;
     }
-    lookedAt_ = now;
+    revalidatedAt_ = now;
     gil_.hold();
   }
   switches_ = pyapi::gilSwitches(tstate_);
