@@ -19,6 +19,7 @@ class KernelMaker {
       : graph_(graph), group_(group), stored_(stored) {}
 
   Kernel run() {
+    KINTSUGI_CHECK(!group_.members.empty(), "a group without nodes");
     kernel_.hasReductions = group_.reduced != 0;
     for (const NodeId id : group_.members) {
       addOp(id);
@@ -42,6 +43,8 @@ class KernelMaker {
       transposeLoads();
     }
     for (KernelAccess& access : kernel_.accesses) {
+      KINTSUGI_CHECK(access.strides.size() > (kernel_.columns ? 1U : 0U), "an access with ",
+                     access.strides.size(), " dimensions");
       const Size inner = access.strides[access.strides.size() - (kernel_.columns ? 2 : 1)];
       access.inner = inner == 1 || access.transposed ? Inner::kUnit
                      : inner == 0                    ? Inner::kZero
@@ -89,6 +92,7 @@ class KernelMaker {
       const auto found = opOf_.find(arg);
       op.args.push_back(found != opOf_.end() ? found->second : addLeaf(arg));
     }
+    KINTSUGI_CHECK(op.args.size() == node.args.size(), "node ", id, " has ", node.args.size(), " arguments");
     opOf_[id] = append(std::move(op));
   }
 

@@ -4,6 +4,7 @@
 #include <list>
 
 #include "passes/simplify_graph.h"
+#include "support/check.h"
 
 namespace kintsugi::passes {
 
@@ -82,6 +83,7 @@ class Steps {
   Effects effectsOf(const NativeStep& step, const NativeProgram& program) const {
     Effects out;
     if (step.kind == StepKind::kKernel) {
+      KINTSUGI_CHECK(step.kernel < program.kernels.size(), "kernel ", step.kernel);
       for (const KernelAccess& access : program.kernels[step.kernel].accesses) {
         access.store ? out.makes.push_back(access.node) : addRoots(access.node, out.reads);
       }
@@ -90,6 +92,7 @@ class Steps {
       addOver(program.kernels[step.kernel], out);
       return out;
     }
+    KINTSUGI_CHECK(step.node < graph_.nodes.size(), "node ", step.node);
     const Node& node = graph_.nodes[step.node];
     for (const NodeId arg : node.args) {
       addRoots(arg, out.reads);

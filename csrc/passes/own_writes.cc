@@ -9,6 +9,7 @@
 #include "passes/gradient_graph.h"
 #include "passes/in_place.h"
 #include "passes/operator_rules.h"
+#include "support/check.h"
 
 namespace kintsugi::passes {
 
@@ -222,7 +223,7 @@ void OwnWrites::gather(ValueId base) {
   }
   own.parts.clear();
   ++own.gathers;
-  std::erase(pending_, base);
+  KINTSUGI_CHECK(std::erase(pending_, base) != 0, "parts of %", base, " that are not pending");
 }
 
 void OwnWrites::gatherAll() {
@@ -252,6 +253,7 @@ void OwnWrites::addView(const Instruction& ins) {
 void OwnWrites::addPart(const Instruction& ins) {
   const auto operands = trace_.operandsOf(ins);
   const ValueId target = operands[0].id, source = operands[1].id;
+  KINTSUGI_CHECK(viewOfBase(target) != nullptr, "%", target, " is no tensor of the segment's own");
   const ViewOfBase look = *viewOfBase(target);
   const Place place = placeOf(target).value();
   read(ins, true);

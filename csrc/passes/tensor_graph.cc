@@ -28,6 +28,7 @@ ElemRow rowOf(Elem elem) {
   case Elem::k##name:                      \
     return {size, largest};
 #include "passes/elems.def"
+#include "support/check.h"
     case Elem::kOther:
       break;
   }
@@ -73,6 +74,7 @@ Elem elemOf(std::string_view dtype) {
 }
 
 MemoryPlace memoryOf(const TensorGraph& graph, NodeId id) {
+  KINTSUGI_CHECK(id < graph.nodes.size(), "node ", id, " of ", graph.nodes.size());
   MemoryPlace place{id, 0};
   while (graph.nodes[place.base].kind == NodeKind::kView) {
     place.offset += graph.nodes[place.base].offset;

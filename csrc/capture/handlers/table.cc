@@ -14,6 +14,7 @@ constexpr std::array<OpHandler, op::kCount> makeTable() {
   }
 #define KINTSUGI_OPCODE(opcode, function) table[pyapi::op::opcode] = handlers::function;
 #include "capture/handlers/opcodes.def"
+#include "support/check.h"
   return table;
 }
 
@@ -21,7 +22,10 @@ constexpr std::array<OpHandler, op::kCount> kHandlers = makeTable();
 
 }  // namespace
 
-OpHandler handlerOf(uint8_t opcode) { return kHandlers[opcode]; }
+OpHandler handlerOf(uint8_t opcode) {
+  KINTSUGI_DCHECK(opcode < kHandlers.size(), "no handler for op ", int(opcode));
+  return kHandlers[opcode];
+}
 
 std::string opcodeName(uint8_t opcode) { return pyapi::instructionName(opcode); }
 

@@ -1,5 +1,7 @@
 #include "capture/tables/expected_frames.h"
 
+#include "support/check.h"
+
 namespace kintsugi::capture {
 
 void ExpectedFrames::expect(PendingFrame pending, const ShadowFrame* current) {
@@ -42,6 +44,7 @@ bool ExpectedFrames::frameExited(const ShadowFrame& frame, Flow how, bool ofGene
 }
 
 std::vector<Shadow> ExpectedFrames::takeItems() {
+  KINTSUGI_CHECK(!collected_.empty(), "items of a generator that was not asked for them");
   std::vector<Shadow> items = std::move(collected_.back().items);
   collected_.pop_back();
   return items;
