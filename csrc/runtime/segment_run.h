@@ -43,9 +43,8 @@ struct SegmentCode {
   std::vector<Stop> stops;
   // By step of `offGraph`: objects that die before it. The program may notice when an object dies.
   std::vector<std::vector<ir::ValueId>> dropsBefore;
-  std::vector<ir::ValueId>
-      drops;                  // other values that are used last between the marks; dropped after the graph
-  bool dropsObjects = false;  // some of `drops` are objects
+  std::vector<ir::ValueId> drops;      // other values that are used last between the marks: dropped after it
+  bool dropsObjects = false;           // some of `drops` are objects
   std::vector<ir::ValueId> rewritten;  // values of the graph whose memory a later operator of it writes to
   bool writes = false;
   bool writesUnseen = false;
