@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "support/check.h"
+
 namespace kintsugi::passes {
 
 namespace {
@@ -28,7 +30,6 @@ ElemRow rowOf(Elem elem) {
   case Elem::k##name:                      \
     return {size, largest};
 #include "passes/elems.def"
-#include "support/check.h"
     case Elem::kOther:
       break;
   }

@@ -13,6 +13,7 @@
 #include "pyapi/imports.h"
 #include "pyapi/module_code.h"
 #include "pyapi/ref.h"
+#include "support/check.h"
 
 namespace kintsugi::pyapi {
 
@@ -42,7 +43,6 @@ struct CodeRow {
 constexpr CodeRow kCodes[] = {
 #define KTG_KNOWN_CODE(family, path) {CodeFamily::family, path},
 #include "pyapi/known_code.def"
-#include "support/check.h"
 #undef KTG_KNOWN_CODE
 };
 

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "pyapi/ref.h"
+#include "support/check.h"
 
 namespace kintsugi::pyapi {
 

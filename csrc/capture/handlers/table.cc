@@ -2,6 +2,7 @@
 
 #include "capture/handlers/handlers.h"
 #include "pyapi/opcodes.h"
+#include "support/check.h"
 
 namespace kintsugi::capture {
 
@@ -14,7 +15,6 @@ constexpr std::array<OpHandler, op::kCount> makeTable() {
   }
 #define KINTSUGI_OPCODE(opcode, function) table[pyapi::op::opcode] = handlers::function;
 #include "capture/handlers/opcodes.def"
-#include "support/check.h"
   return table;
 }
 
