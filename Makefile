@@ -163,6 +163,7 @@ check-tree: $(TEST_STAMP)
 	$(PY) scripts/check_identity.py
 	$(PY) scripts/check_statics.py
 	$(PY) scripts/check_references.py
+	$(PY) scripts/check_comments.py
 	$(PY) scripts/check_sizes.py
 	$(PY) scripts/check_docs.py
 

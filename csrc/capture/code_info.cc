@@ -7,6 +7,7 @@
 #include "pyapi/code.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/ref.h"
+#include "support/check.h"
 
 namespace kintsugi::capture {
 
@@ -34,6 +35,7 @@ CodeInfo* CodeInfoBuilder::build(PyCodeObject* code) {
   int32_t attributes = 0;
   for (int32_t unit = 0; unit < size;) {
     const pyapi::Decoded word = pyapi::decode(raw, unit);
+    KINTSUGI_DCHECK(word.next > unit && word.index >= unit, "unit ", unit, " is followed by ", word.next);
     int32_t start = unit;
     if (word.op == op::KW_NAMES || word.op == op::PRECALL) {
       callStart = callStart < 0 ? unit : callStart;

@@ -13,6 +13,7 @@
 #include "pyapi/order.h"
 #include "pyapi/types.h"
 #include "pyapi/waiting_stack.h"
+#include "support/check.h"
 #include "torchapi/op_recorder.h"
 
 namespace kintsugi::capture {
@@ -147,6 +148,7 @@ void FinalizerTracker::dropParts(const Tracked& gone) {
 void FinalizerTracker::track(PyObject* object, Shadow shadow) {
   if (!tables_.breaks.isLive() || !shadow.isSource() || isTracked(object) || !hasTrackedFinalizer(object))
     return;
+  KINTSUGI_CHECK(shadow.sourceId() < tables_.sources.size(), "source $", shadow.sourceId());
   const guard::SourceNode& node = tables_.sources.node(shadow.sourceId());
   if (node.kind != SourceKind::kValue) return;
   Tracked made{object, pyapi::steal(PyWeakref_NewRef(object, nullptr)), static_cast<ir::ValueId>(node.index)};
@@ -201,6 +203,8 @@ void FinalizerTracker::runFinalizer(Tracked tracked) {
   tracked_.insert(tracked_.begin(), std::move(tracked));
   const std::optional<ir::StateId> snap = host_.beginFinalizer(name);
   if (!snap || !release()) return;
+  KINTSUGI_CHECK(!tracked_.empty() && tracked_.front().object == object,
+                 "the finalizer of another object is run");
   tracked = std::move(tracked_.front());
   tracked_.erase(tracked_.begin());
   host_.expectWrites();

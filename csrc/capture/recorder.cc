@@ -343,7 +343,7 @@ void Recorder::recordLeft(Activation& act, Flow how) {
   if (frames_.current() == nullptr && context_.live() && how == Flow::kReturn) finished_ = true;
   if (!context_.live()) return;
   faultPoint("left");
-  transforms_.left(context_, *frame);
+  transforms_.frameExited(context_, *frame);
   if (how == Flow::kRaise && finalizers_.size() > 1) {  // in the order of the locals, when the traceback goes
     context_.abort(diag::Code::KTG0302, {finalizers_.firstName()});
     lifetimes_.releaseObjects();
@@ -351,7 +351,7 @@ void Recorder::recordLeft(Activation& act, Flow how) {
   }
   sweepDropped(context_);
   const bool ofGenerator = pyapi::ownedByGenerator(act.frame);
-  if (expected_.left(*frame, how, ofGenerator)) {
+  if (expected_.frameExited(*frame, how, ofGenerator)) {
     PendingFrame& next = expected_.pending();
     next.functionShadow = virtualShadowOf(context_, next.functionShadow, next.function.get());
   }

@@ -132,7 +132,7 @@ struct CallSite {
 };
 
 struct ShadowFrame;
-// The value stack of a frame as it was when the instruction at hand began.
+// The value stack of a frame as it was when the current instruction began.
 struct StackBefore {
   const ShadowFrame* frame = nullptr;
   std::vector<Shadow> shadows;
@@ -158,14 +158,26 @@ struct ShadowFrame {
   size_t handledOver =
       0;  // the stack slot that keeps what is handled outside of the frame; its shadow is null
 
-  Shadow& top(int n = 1) { return stack[stack.size() - n]; }
+  // Entry `n` from the top of the stack. Checked in every build: only recording comes here, and a wrong entry
+  // would be a wrong trace.
+  Shadow& top(int n = 1) {
+    checkDepth(static_cast<size_t>(n));
+    return stack[stack.size() - n];
+  }
   void push(Shadow s) { stack.push_back(s); }
   Shadow pop() {
+    checkDepth(1);
     Shadow s = stack.back();
     stack.pop_back();
     return s;
   }
-  void drop(size_t n) { stack.resize(stack.size() - n); }
+  void drop(size_t n) {
+    checkDepth(n);
+    stack.resize(stack.size() - n);
+  }
+  void checkDepth(size_t n) const {
+    KINTSUGI_CHECK(n <= stack.size(), "entry ", n, " of a shadow stack of ", stack.size());
+  }
 };
 
 }  // namespace kintsugi::capture

@@ -71,7 +71,7 @@ bool Transforms::store(RecordContext& rec, PyObject* dict, PyObject* key, Shadow
   return rec.live();
 }
 
-void Transforms::left(RecordContext& rec, const ShadowFrame& frame) {
+void Transforms::frameExited(RecordContext& rec, const ShadowFrame& frame) {
   if (places_.empty() || !frame.transform || isInside(rec)) return;
   for (const Place& place : std::exchange(places_, {})) {
     PyObject* now = PyDict_GetItemWithError(place.dict.get(), place.key.get());

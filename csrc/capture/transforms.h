@@ -38,7 +38,7 @@ class Transforms {
   // Leaves the write out. A guard pins the value that was there. False: the recording has ended.
   bool store(RecordContext& rec, PyObject* dict, PyObject* key, Shadow value, PyObject* real);
   // A frame was left. If it was the outermost one that has entered a transform, everything must be as it was.
-  void left(RecordContext& rec, const ShadowFrame& frame);
+  void frameExited(RecordContext& rec, const ShadowFrame& frame);
 
  private:
   struct Place {

@@ -335,7 +335,7 @@ class ManyQueries : public AttentionParts {
     const Access& source = accesses_[access];
     auto* type = memoryType(b_, source.elem, 1);
     Value* base = b_.CreateGEP(type, matrices_[access], b_.CreateMul(which, source.element));
-    if (kernel_.accesses[access].still) {
+    if (kernel_.accesses[access].uniform) {
       Value* one = loadFloats(source.elem, 1, base);
       return b_.CreateVectorSplat(lanes_, one);
     }

@@ -399,7 +399,7 @@ class Emitter {
     }
     for (const passes::KernelStore& store : kernel_.stores) {
       const KernelAccess& access = kernel_.accesses[store.access];
-      if (access.still && plan_.stage[store.op] == s) {
+      if (access.uniform && plan_.stage[store.op] == s) {
         KINTSUGI_CHECK(plan_.uniform[store.op], "a row result that varies along the row");
         if (kernel_.columns) {
           mask_ = block_;
@@ -550,12 +550,12 @@ class Emitter {
       accumulate(op, sum, value(op.args[0]), mask);
     }
     for (const passes::KernelStore& store : kernel_.stores) {
-      if (kernel_.over && plan_.stage[store.op] == s && !kernel_.accesses[store.access].still) {
+      if (kernel_.over && plan_.stage[store.op] == s && !kernel_.accesses[store.access].uniform) {
         value(store.op);  // is kept, so that nothing is read from here on
       }
     }
     for (const passes::KernelStore& store : kernel_.stores) {
-      if (plan_.stage[store.op] == s && !kernel_.accesses[store.access].still) {
+      if (plan_.stage[store.op] == s && !kernel_.accesses[store.access].uniform) {
         storeVector(store.access, value(store.op));
       }
     }
@@ -608,7 +608,7 @@ class Emitter {
     Value* shift = emitLookup(b_, {.places = plan_.uniform[index] ? uniform_[index] : value(index),
                                    .step = step,
                                    .count = count,
-                                   .wraps = op.taken.wraps,
+                                   .wraps = op.indexed.wraps,
                                    .mask = mask_,
                                    .outside = outside_});
     if (!plan_.uniform[at] || kernel_.columns) {
@@ -660,7 +660,7 @@ class Emitter {
     if (!kernel_.columns) {
       return element(access, row_[at], index_);
     }
-    return access.still ? row_[at] : element(access, row_[at], b_.CreateMul(index_, innerStride_[at]));
+    return access.uniform ? row_[at] : element(access, row_[at], b_.CreateMul(index_, innerStride_[at]));
   }
 
   // Pointers to all elements of a vector.

@@ -28,7 +28,7 @@ class Planner {
 
  private:
   void addOp(const KernelOp& op) {
-    bool uniform = op.kind == KernelOpKind::kLoad      ? kernel_.accesses[op.access].still
+    bool uniform = op.kind == KernelOpKind::kLoad      ? kernel_.accesses[op.access].uniform
                    : op.kind == KernelOpKind::kProduct ? false
                                                        : op.bounds.empty();
     uint32_t stage = 0;
@@ -85,7 +85,7 @@ void forEachTarget(const Kernel& kernel, const Plan& plan, uint32_t s,
     }
   }
   for (const passes::KernelStore& store : kernel.stores) {
-    if (plan.stage[store.op] == s && !kernel.accesses[store.access].still) {
+    if (plan.stage[store.op] == s && !kernel.accesses[store.access].uniform) {
       visit(store.op);
     }
   }

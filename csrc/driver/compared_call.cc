@@ -70,7 +70,8 @@ PyObject* CompiledFunction::callCompared(const pyapi::Arguments& args) {
   PyObject* result = go();
   const uint64_t ns = diag::events::nowNs() - start;
   comparing_ = false;
-  if (payoff_.ran(way, ns, {.recorded = recordings_ != recordings, .nativePending = isNativePending()})) {
+  if (payoff_.addSample(way, ns,
+                        {.recorded = recordings_ != recordings, .nativePending = isNativePending()})) {
     logPrefersEager();
   }
   return result;

@@ -237,7 +237,7 @@ PyObject* CompiledFunction::call(PyObject* const* data, size_t nargsf, PyObject*
     const auto instead = withBackendOfStance();
     return instead->call(data, nargsf, kwnames);
   }
-  return payoff_.isSettled() ? callCompiled(args) : callCompared(args);
+  return payoff_.prefersTraces() ? callCompiled(args) : callCompared(args);
 }
 
 PyObject* CompiledFunction::callCompiled(const pyapi::Arguments& args) {

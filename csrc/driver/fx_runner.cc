@@ -165,7 +165,7 @@ runtime::SegmentRunner::Status FxRunner::run(std::span<const Value> inputs, std:
     }
   }
   // A graph that is left at a guard in most runs is not run any longer.
-  if (++runs_ > kMeasuredRuns && left_ * 2 > runs_) {
+  if (++runs_ > kMeasuredRuns && sideExits_ * 2 > runs_) {
     return Status::kDeclined;
   }
   const Ref<> compiled = compiled_.clone();

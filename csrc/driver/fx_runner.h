@@ -41,7 +41,7 @@ class FxRunner final : public runtime::SegmentRunner {
   pyapi::Ref<> stop(size_t number, std::span<PyObject* const> given);
 
   bool needsGil() const override { return true; }
-  void left() override { ++left_; }
+  void noteSideExit() override { ++sideExits_; }
   size_t graphs() const override;
 
   // The same, before the segment has run. `promised`: the examples that were made up, and None for others,
@@ -69,8 +69,8 @@ class FxRunner final : public runtime::SegmentRunner {
   pyapi::Ref<> compiled_;
   bool compiling_ = false;  // GIL
   static constexpr uint64_t kMeasuredRuns = 8;
-  uint64_t runs_ = 0;  // GIL
-  uint64_t left_ = 0;  // ... that were left at a guard inside
+  uint64_t runs_ = 0;       // GIL
+  uint64_t sideExits_ = 0;  // how many of these left the trace at a guard inside the graph
 };
 
 // What a graph calls at a stop, as a Python function. Null: an exception is pending.

@@ -39,7 +39,7 @@ std::vector<uint32_t> overwritable(const Kernel& kernel, const passes::KernelSto
   const KernelAccess& to = kernel.accesses[store.access];
   const codegen::Plan plan = codegen::planKernel(kernel);
   const bool last = plan.stage[store.op] + 1 == plan.stages;
-  if (kernel.product || kernel.attention || !last || to.still || to.offset != 0) {
+  if (kernel.product || kernel.attention || !last || to.uniform || to.offset != 0) {
     return found;
   }
   const std::vector<bool> sources = sourcesOf(kernel, store.op);

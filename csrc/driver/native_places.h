@@ -11,8 +11,8 @@
 
 namespace kintsugi::driver {
 
-// `usedBy`: by step, the slots that it makes or looks at; `aliases`: of slots, the second may look at the
-// first one's memory. `all`: also of tensors that are not small.
+// `usedBy`: by step, the slots that it makes or reads. `aliases`: pairs of slots, of which the second may be
+// a view of the first. `all`: large tensors keep their memory, too.
 void keepPlaces(runtime::NativePlan& plan, const std::vector<std::vector<uint32_t>>& usedBy,
                 const std::vector<std::pair<uint32_t, uint32_t>>& aliases, bool all);
 

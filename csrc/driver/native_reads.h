@@ -33,8 +33,8 @@ inline std::vector<std::pair<uint32_t, double>> limitsOf(const passes::TensorGra
                                                          const std::vector<uint32_t>& slotOf) {
   std::vector<std::pair<uint32_t, double>> limits;
   for (passes::NodeId id = 0; id < graph.nodes.size(); ++id) {
-    if (graph.nodes[id].most > 0 && slotOf[id] != ir::kNone) {
-      limits.emplace_back(slotOf[id], graph.nodes[id].most);
+    if (graph.nodes[id].largest > 0 && slotOf[id] != ir::kNone) {
+      limits.emplace_back(slotOf[id], graph.nodes[id].largest);
     }
   }
   return limits;

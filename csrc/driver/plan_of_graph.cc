@@ -276,7 +276,7 @@ class PlanBuilder {
         numbers.insert(numbers.end(), {passes::Size(bound.low), passes::Size(bound.high)});
       }
       if (op.kind == passes::KernelOpKind::kPoint && op.op == passes::Core::kTake) {
-        numbers.insert(numbers.end(), {passes::Size(op.taken.step), passes::Size(op.taken.count)});
+        numbers.insert(numbers.end(), {passes::Size(op.indexed.step), passes::Size(op.indexed.count)});
       }
     }
     if (kernel.product) {
@@ -431,8 +431,8 @@ class PlanBuilder {
       }
     }
     // An operator that only takes a tensor's type (`zeros_like`) needs the tensor, but not its contents.
-    const bool bySample = steady && passes::makesByForm(segment_, segment_.code[at]) && args.size() == 1 &&
-                          slots[0] < graph_.inputs.size();
+    const bool bySample = steady && passes::readsMetadataOnly(segment_, segment_.code[at]) &&
+                          args.size() == 1 && slots[0] < graph_.inputs.size();
     addStep(NativeStepKind::kCall, plan_->calls.size() - 1, bySample ? std::vector<uint32_t>() : slots,
             std::move(makes), steady);
     if (bySample) {
@@ -715,7 +715,7 @@ class PlanBuilder {
   std::vector<Overwrite> overwrites_;
   std::unordered_set<uint32_t> madeViews_;  // instructions
   std::vector<std::pair<uint32_t, uint32_t>>
-      aliases_;  // slots: the second may look at the first one's memory
+      aliases_;  // pairs of slots: the second may be a view of the first
 };
 
 }  // namespace

@@ -3,6 +3,19 @@
 //
 // A set of outputs is a 64-bit mask. Bit k is the k-th output that autograd differentiates, which is the
 // order in which gradients arrive. With more than 64 such outputs, every set stands for all of them.
+//
+//   segment [%0, %1]                     ; both require a gradient
+//   %2 = aten.sin.default %0             ; output 0
+//   %3 = aten.mul.Tensor %2, %1
+//   %4 = aten.exp.default %3             ; output 1
+//   segment.end [%2, %4]
+//
+// Here `follows` is {true, true} and `gets` is {0, 1}: the backward gives the gradients of %0 and %1. `kept`
+// has %0 for both outputs (the derivative of sin), and %1, %2 and %4 for output 1. `checked` has %4, %1, %2
+// and %0, in the order in which eager mode's nodes of exp, mul and sin run. `feeds` is {0b11, 0b10}: %1 gets
+// a gradient only if output 1 has one. `madeAt` is {1, 3}, `usedAt` {1, 2}.
+//
+// Plain data, no GIL.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +28,7 @@ struct SegmentPlace {
   enum class From : uint8_t {
     kInput,
     kOutput,  // of the node
-    kOwn,     // made besides: for the backward, or after the node
+    kOwn,     // neither: an intermediate value that the backward needs, or a result of the epilogue
   };
   From from = From::kOwn;
   uint32_t index = 0;
@@ -26,44 +39,45 @@ struct SegmentPlace {
 struct KeptForm {
   static constexpr uint64_t kAll = ~uint64_t{0};
 
-  // What the backward takes, in its order.
+  // A saved tensor: an argument of the backward, in the order of its arguments.
   struct Kept {
     SegmentPlace place;
-    // Eager mode keeps the tensor itself: other memory that it was given (`weight.data = other`) is followed.
-    // Else the memory of the forward is taken.
+    // True: eager mode saves the tensor object, so the backward reads the memory that the tensor has by then
+    // (the program may have set `weight.data = other`). False: it reads the memory of the forward.
     bool now = false;
-    uint64_t outputs = kAll;  // whose gradients need it
+    uint64_t outputs = kAll;  // the outputs whose gradients need it
   };
-  // What eager mode keeps: a write to it between forward and backward is an error.
+  // A tensor that a node of eager mode saves. It is an error if the program has written to it when that node
+  // runs, which it does if one of `outputs` has a gradient and one of the inputs of `leads` is asked for.
   struct Checked {
     SegmentPlace place;
-    uint64_t outputs = kAll;  // the gradients with which eager mode looks at it
-    std::vector<bool> leads;  // by `gets`: the inputs whose gradients come from there
+    uint64_t outputs = kAll;
+    std::vector<bool> leads;  // by `gets`: the inputs that the operator was computed from
   };
   // A graph of autograd's own, in the order of the backward: when it has to be run.
   struct Tape {
     uint64_t outputs = kAll;
     std::vector<bool> leads;  // as above
   };
-  // A leaf of a graph of autograd's own, which stands for a tensor of the segment.
+  // A leaf of a tape. It stands for a tensor of the segment, and is the `kept`-th of what is saved.
   struct Leaf {
     uint32_t kept = 0;
     SegmentPlace place;
   };
 
-  std::vector<bool> follows;   // by output: autograd follows it
-  std::vector<uint32_t> gets;  // by result of the backward: which input's gradient it is
+  std::vector<bool> follows;   // by output: it requires a gradient
+  std::vector<uint32_t> gets;  // by result of the backward: the input whose gradient it is
   std::vector<Kept> kept;
-  std::vector<Checked> checked;  // in the order in which eager mode looks
+  std::vector<Checked> checked;  // in the order in which eager mode checks
   std::vector<Tape> tapes;
   std::vector<Leaf> leaves;
   std::vector<uint64_t> feeds;     // by `gets`: without a gradient of one of these, the input gets none
   std::vector<uint64_t> together;  // by output: those that share what is kept; it is released with them
   uint64_t held = 0;  // those for whose gradients eager mode keeps any tensor, which it frees after them
   std::vector<uint64_t> recompute;  // by input: the outputs whose gradients depend on its values, in any way
-  // Eager mode's nodes run backwards in the order of the program. Numbers of operators, from 1: who makes an
-  // output that autograd follows; who uses an input first, by `gets`; who makes what the outside gets to see
-  // and is made behind the nodes.
+  // Eager mode runs its nodes against the order of the program. Operators are numbered from 1 in that order:
+  // `madeAt` is the operator that made an output (by output that requires a gradient), `usedAt` the first one
+  // that uses an input (by `gets`), `lookedAt` the one that made a result of the epilogue (by result).
   std::vector<uint32_t> madeAt, usedAt, lookedAt;
 };
 

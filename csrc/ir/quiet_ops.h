@@ -8,10 +8,10 @@
 
 namespace kintsugi::ir {
 
-// It is one of these operators, and an argument is a constant that says so.
+// Is the operator one of these, with a constant argument that makes it quiet?
 bool isQuiet(const Trace& trace, const Instruction& instruction);
-// Does an operator draw random numbers or write to its arguments? `impure`: what is known of the operator
-// where it is none of these.
+// Does the call draw random numbers or write to its arguments? `impure`: what is known of the operator in
+// general.
 bool isImpure(const Trace& trace, const Instruction& instruction, bool impure);
 
 }  // namespace kintsugi::ir

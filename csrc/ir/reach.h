@@ -19,8 +19,8 @@ struct Reach {
   std::vector<SourceId> sources;  // sorted, each once
 };
 
-// Marks things as needed, each once. `onValue(id)`, `onSource(id)` are called at every sight of a value or
-// source that is not behind a recipe or state seen before.
+// Visits what instructions need. onValue(id) and onSource(id) are called for each value and source, more than
+// once for one that is named more than once; but each recipe and state is entered only once.
 class ReachWalker {
  public:
   explicit ReachWalker(const Trace& trace);

@@ -19,17 +19,18 @@
 
 namespace kintsugi::ir {
 
-// Of an instruction between the marks of a segment.
+// Is an instruction between the marks of a segment a stop?
 inline bool isStop(const Instruction& ins) {
   return ins.op == Op::kCallKnown && !ins.deferrable && ins.region == RegionMark::kNone;
 }
 
 struct SegmentStop {
-  uint32_t call = 0;           // index of the call
-  uint32_t end = 0;            // one past what belongs to it, the guard block of its result
-  std::vector<ValueId> given;  // what the graph has made and the call, or what follows it, needs; and of the
-                               // graph's inputs those that the call is given
-  std::vector<ValueId> made;   // tensors that may go into the graph after it: inputs right after it
+  uint32_t call = 0;  // index of the call
+  uint32_t end = 0;   // one past what belongs to it, the guard block of its result
+  // Values that the graph has made and that the call, or a step after it, needs; and inputs of the graph that
+  // are arguments of the call.
+  std::vector<ValueId> given;
+  std::vector<ValueId> made;  // tensors that the graph may take after the stop: `input`s right after the call
 };
 // The stops of a segment, in order.
 std::vector<SegmentStop> findStops(const Trace& trace, const SegmentRange& range);

@@ -26,8 +26,8 @@ struct SegmentRange {
   uint32_t end = 0;
 };
 
-// Gradients of parameters are to arrive in groups of about so many bytes: the first group, and each other
-// one. 0: it does not matter.
+// About how many bytes of gradients of parameters one group may have: the first group, and each other one. 0:
+// gradients need not arrive in groups.
 struct GradientLimits {
   int64_t first = 0;
   int64_t rest = 0;
@@ -36,11 +36,11 @@ struct GradientLimits {
 // In order; for traces that the verifier accepts.
 std::vector<SegmentRange> findSegments(const Trace& trace);
 
-// Calls use(index, segment, value) for what the instructions of `code` (of `trace`, with marks) need;
-// `segment` is the number of the one that the need belongs to, kNone for none. What a segment's graph makes
-// and a need that is not its own names has to be an output. Needs of a segment's own are the operands of its
-// graph and the snapshots of all of its body: to leave there, what is missing is computed by running
-// instructions of the graph.
+// Calls use(index, segment, value) for each value that an instruction of `code` (of `trace`, with marks)
+// uses. `segment` is the number of the segment that the use is internal to; kNone: to none. A value that a
+// segment's graph makes has to be an output if it has a use that is not internal to the segment. Internal
+// uses are the operands of the graph, and the snapshots of all instructions between the marks: to leave
+// there, missing values are computed by running instructions of the graph.
 void forEachSegmentUse(const Trace& trace, std::span<const Instruction> code,
                        const std::function<void(size_t, uint32_t, ValueId)>& use);
 
@@ -48,8 +48,8 @@ void forEachSegmentUse(const Trace& trace, std::span<const Instruction> code,
 // mode.
 bool isGraphOp(Op op);
 // Is an instruction between the marks part of the graph? Scalars that only effects need are not: they are
-// deferrable. A guard of metadata inside a segment is one whose answer whoever computes the graph checks. So
-// are the ends of regions, whose operands the graph does not need.
+// deferrable. A guard of metadata inside a segment is part of it: the backend checks what it says. So are the
+// ends of regions, whose operands the graph does not need.
 inline bool isInGraph(const Instruction& ins) {
   return ((isGraphOp(ins.op) || ins.op == Op::kGuardMeta) && !ins.deferrable) ||
          ins.region != RegionMark::kNone;
@@ -58,8 +58,8 @@ inline bool isInGraph(const Instruction& ins) {
 // The values among the operands, those in lists included.
 void collectValues(const Trace& trace, std::span<const Operand> operands, std::vector<ValueId>& out);
 
-// What is wrong with the segments of a trace whose tables and definitions are valid, as (index of the
-// instruction, message) pairs. `alone`: a segment by itself, which may give some of its inputs.
+// The problems of a trace's segments, as pairs (index of the instruction, message). Tables and definitions of
+// the trace have to be valid. `alone`: the trace is one segment by itself, whose outputs may be inputs.
 std::vector<std::pair<size_t, std::string>> checkSegments(const Trace& trace, bool alone = false);
 
 }  // namespace kintsugi::ir

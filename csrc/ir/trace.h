@@ -14,7 +14,7 @@
 //
 // Ownership: a Trace owns all of its tables. Constants are numbers here: the Python objects that they stand
 // for are held by the runtime, in the same order. Sources (`$n`) are numbered by guard::SourceTable.
-// Thread-safe while nobody writes; the recorder writes it under the GIL and never again after it was
+// Thread-safe while no thread writes; the recorder writes it under the GIL and never again after it was
 // installed.
 #pragma once
 
@@ -66,8 +66,8 @@ struct Instruction {
   // An effect or call that neither reads nor changes what tensor operations touch, its own operands aside: it
   // may run after operations that follow it, as long as these change none of its operands and raise nothing.
   bool deferrable = false;
-  // Of a known call, and of the guard block behind it. Inside a segment it is part of the graph: whoever
-  // computes the graph has a mechanism of its own in its place.
+  // Of a known call, and of the guard block behind it. Inside a segment it is part of the graph: the backend
+  // has a mechanism of its own for the region.
   RegionMark region = RegionMark::kNone;
 };
 

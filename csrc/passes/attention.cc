@@ -141,11 +141,11 @@ std::optional<Node> AttentionMaker::finish(const AttentionOperand& query, const 
   }
   for (size_t a = 3; a < kernel_.accesses.size(); ++a) {
     KernelAccess& access = kernel_.accesses[a];
-    access.still = access.strides[2] == 0;
+    access.uniform = access.strides[2] == 0;
     access.inner = access.strides[3] == 1   ? Inner::kUnit
                    : access.strides[3] == 0 ? Inner::kZero
                                             : Inner::kStrided;
-    access.transposed = !form.few && !access.still && access.inner == Inner::kUnit;
+    access.transposed = !form.few && !access.uniform && access.inner == Inner::kUnit;
   }
   kernel_.stores.push_back({scores, static_cast<uint32_t>(kernel_.accesses.size())});
   KernelAccess out;

@@ -60,7 +60,7 @@ class Builder {
     for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
       for (const NodeId arg : graph_.nodes[id].args) {
         Node& used = graph_.nodes[arg];
-        used.relied = used.relied || (used.kind == NodeKind::kResult && used.open);
+        used.mustRun = used.mustRun || (used.kind == NodeKind::kResult && used.open);
       }
     }
   }
@@ -187,8 +187,8 @@ class Builder {
     }
   }
 
-  // Nobody needs its results, but it may raise in a run: of an operator that the registry does not know, of
-  // one that looks at contents, and where sizes vary.
+  // Are the results unused, but the call may raise in a run? That is so for an operator that the registry
+  // does not know, for one that checks contents (an index), and where sizes vary.
   bool mayOnlyRaise(const Instruction& ins) const {
     if (!unused_[static_cast<size_t>(&ins - trace_.code.data())]) {
       return false;
@@ -550,7 +550,7 @@ class Builder {
     memory_.noteView(base);
     // No rows: in a run with some, there are more results.
     Node& whole = graph_.nodes[base];
-    whole.relied = whole.relied || (ins.resultCount == 0 && whole.kind == NodeKind::kResult);
+    whole.mustRun = whole.mustRun || (ins.resultCount == 0 && whole.kind == NodeKind::kResult);
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       const ValueId value = ins.firstResult + r;
       Node node = nodeFor(NodeKind::kView, *metaOf(value), value);
@@ -608,9 +608,9 @@ class Builder {
   bool addCall(const Instruction& ins) {
     Node call;
     call.kind = NodeKind::kCall;
-    call.byForm = makesByForm(trace_, ins);
+    call.metadataOnly = readsMetadataOnly(trace_, ins);
     call.instruction = static_cast<uint32_t>(&ins - trace_.code.data());
-    call.relied = ins.op == Op::kAten && mayOnlyRaise(ins);
+    call.mustRun = ins.op == Op::kAten && mayOnlyRaise(ins);
     std::vector<ValueId> used;
     ir::collectValues(trace_, trace_.operandsOf(ins), used);
     for (const ValueId value : used) {
@@ -637,7 +637,7 @@ class Builder {
     const NodeId made = graph_.add(std::move(call));
     addResults(ins, made, fresh);
     for (NodeId id = made + 1; id < graph_.nodes.size(); ++id) {
-      graph_.nodes[id].own = fresh || (ins.op == Op::kAten && surelyNew(ins));
+      graph_.nodes[id].unaliased = fresh || (ins.op == Op::kAten && surelyNew(ins));
     }
     return true;
   }
@@ -710,7 +710,7 @@ bool isFreshOperator(std::string_view name) {
   return ops::infoOf(name).has(ops::Trait::kPure) || ops::isPseudo(name) || ops::isBackward(name);
 }
 
-bool makesByForm(const ir::Trace& trace, const ir::Instruction& instruction) {
+bool readsMetadataOnly(const ir::Trace& trace, const ir::Instruction& instruction) {
   return ops::has(trace.operatorOf(instruction), ops::Trait::kByForm);
 }
 

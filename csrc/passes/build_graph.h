@@ -1,9 +1,13 @@
 // Makes the tensor graph of a segment: tables of decompositions, views, calls for all the rest.
 //
-// A segment is refused, with a reason, where a graph of values can't stand for it: random numbers, writes to
-// tensors that somebody unknown may look at. In-place operators become new values; what the memory of inputs
-// holds in the end is stored there (passes/write_tracker.h). Sizes that vary are symbols (passes/size.h):
-// those of inputs and of what calls return; needs a SizeScope. Pure functions, no GIL.
+//   %2 = aten.layer_norm.default %0, ...     becomes reduce.sum, mul, sub, rsqrt ... (decomposition)
+//   %3 = aten.transpose.int %2, 0, 1         becomes a view of %2
+//   %4 = aten.sort.default %3                becomes a call of the operator
+//
+// A segment is refused, with a reason, if a graph of values can't express it: it draws random numbers, or it
+// writes to a tensor that may have unknown views. In-place operators become new values; the last content of
+// an input is stored to its memory (passes/write_tracker.h). Sizes that vary are symbols (passes/size.h):
+// those of inputs and of results of calls; needs a SizeScope. Pure functions, no GIL.
 #pragma once
 
 #include <initializer_list>
@@ -19,7 +23,7 @@ struct GraphOptions {
   bool strict = false;         // only what gives ATen's bits
   bool callsOnly = false;      // nothing is decomposed
   bool products = false;       // there are matrix products without the dispatcher
-  bool tiles = true;           // ... and kernels of them
+  bool tiles = true;           // matrix products may be kernels of our own
   bool attention = true;       // attention may be a kernel
   bool geluKeepsSign = false;  // of zeros, far below zero: see torchapi/eager_traits.h
 };
@@ -46,9 +50,9 @@ class Decomposer {
         strict_(options.strict),
         geluKeepsSign_(options.geluKeepsSign) {}
 
-  // Starts with another instruction; `result`: what has to come out.
+  // Makes this the current instruction; `result`: the metadata that its result has to have.
   void start(const ir::Instruction& instruction, const ir::TensorDesc* result);
-  // ... or with operands, for a result like `like`.
+  // Starts with operands without an instruction, for a result with the sizes and type of `like`.
   void start(std::span<const ir::Operand> operands, const Node& like);
 
   // Operands
@@ -56,17 +60,17 @@ class Decomposer {
   const ir::Operand& operand(size_t k) const { return operands_[k]; }
   bool isNone(size_t k) const { return k >= operands_.size() || operands_[k].kind == ir::OperandKind::kNone; }
   NodeId tensor(size_t k);                         // an operand that is a tensor
-  std::vector<NodeId> tensors(size_t k);           // ... a list of tensors
-  std::pair<size_t, NodeId> onlyTensor(size_t k);  // ... the only one in a list of nones, and where it stands
-  std::optional<double> number(size_t k) const;    // ... a number
+  std::vector<NodeId> tensors(size_t k);           // an operand that is a list of tensors
+  std::pair<size_t, NodeId> onlyTensor(size_t k);  // a list of nones and one tensor: its position, and it
+  std::optional<double> number(size_t k) const;    // an operand that is a number
   double number(size_t k, double otherwise) const;
-  bool isComputed(size_t k) const;  // ... a number that each run computes, which only as() takes
+  bool isComputed(size_t k) const;  // an operand that is a number which each run computes: only as() takes it
   bool flag(size_t k) const { return !isNone(k) && operands_[k].i != 0; }
   std::string_view text(size_t k) const;
   std::vector<int64_t> ints(size_t k);   // a list of ints, or one
   std::vector<double> floats(size_t k);  // a list of floats
   NodeId as(size_t k, Elem elem);        // a tensor or a number as an element type
-  // ... or, where there is none, this number.
+  // The operand, or the number `otherwise` if it is none.
   NodeId as(size_t k, Elem elem, double otherwise) {
     return isNone(k) ? constant(otherwise, elem) : as(k, elem);
   }
@@ -85,8 +89,8 @@ class Decomposer {
   NodeId view(NodeId base, std::vector<Size> sizes, std::vector<Size> strides, int64_t offset = 0);
   // Of a tensor of f32 that has the result's size.
   NodeId part(NodeId view, NodeId otherwise, std::vector<PartBound> bounds);
-  // Of a view that has a stride of 0 where `index` varies; from then on it names the places along `taken`.
-  NodeId take(NodeId view, NodeId index, Taken taken);
+  // Of a view that has a stride of 0 where `index` varies; from then on it names the places along `indexed`.
+  NodeId take(NodeId view, NodeId index, IndexedDim indexed);
   // All of the result's element type. Where they begin has to be the same in every run.
   NodeId join(std::vector<NodeId> parts, uint32_t dim, bool stacked);
   NodeId reshape(NodeId base, std::vector<Size> sizes);         // of a contiguous one
@@ -114,12 +118,13 @@ class Decomposer {
   bool failed_ = false;
 };
 
-// Does an operator take no more than the type of its first operand (`x.new_ones(...)`)?
-bool makesByForm(const ir::Trace& trace, const ir::Instruction& instruction);
+// Does an operator use only dtype and device of its first operand, not its elements (`x.new_ones(...)`)?
+bool readsMetadataOnly(const ir::Trace& trace, const ir::Instruction& instruction);
 
-// Do its results never share memory with its arguments, and may it be left out if nobody uses them?
+// Do the operator's results never share memory with its arguments, and may it be dropped if they are unused?
 bool isFreshOperator(std::string_view name);
-// How the results of a view operator lie in the memory of its first operand. False: they may lie elsewhere.
+// Where the results of a view operator begin in the memory of `base`, in elements. False: a result may be a
+// copy.
 bool findViews(const ir::Trace& trace, const ir::Instruction& instruction, const Node& base,
                std::vector<int64_t>& offsets);
 

@@ -8,7 +8,7 @@ namespace kintsugi::passes {
 
 // A value, or built-in containers of such: building it can't raise.
 bool isPlainBuild(const ir::Trace& trace, const ir::Operand& operand);
-// Building it runs nobody's code, whenever that is.
+// Building it runs no code of the program, so it may be done at any time.
 bool isQuietBuild(const ir::Trace& trace, const ir::Operand& operand);
 
 }  // namespace kintsugi::passes

@@ -84,7 +84,7 @@ class Mover {
   struct Form {
     ValueId plain = ir::kNone;
     ValueId last = ir::kNone;
-    bool movedBack = false;  // somebody has taken a copy of the latter for the former
+    bool movedBack = false;  // `plain` is a copy of `last`, and may have views
   };
 
   // Null: the sizes are not four known ones, or the tensor is in neither layout.
@@ -239,7 +239,7 @@ class Mover {
   void finish(Instruction& ins, ValueId target, bool last) {
     if (target != ir::kNone && ins.resultCount == 1) {
       Form& form = formOf(target);
-      lost_ = lost_ || form.movedBack;  // a view may look at what is written to now
+      lost_ = lost_ || form.movedBack;  // a view of the copy would not see this write
       rootOf_[ins.firstResult] = rootOf_[target];
     }
     if (!last) {

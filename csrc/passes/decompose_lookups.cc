@@ -1,7 +1,7 @@
 // Elements that integers name: embedding, index_select, gather, indexing by one tensor, and the losses that
 // pick one element of each row. The table is memory; a view of it without the dimension that is looked up in
-// says where the first place is, and Core::kTake goes from there (Node::taken). A place that is not there is
-// found in the run, which replay then repeats, to raise what eager mode raises.
+// says where the first place is, and Core::kTake goes from there (Node::indexed). A place that is not there
+// is found in the run, which replay then repeats, to raise what eager mode raises.
 #include "passes/build_graph.h"
 #include "passes/operator_rules.h"
 
@@ -29,11 +29,12 @@ NodeId lookUp(D& d, NodeId table, size_t dim, NodeId index, bool wraps) {
     places.emplace_back(1);
     steps.emplace_back(0);
   }
-  const Taken taken{from.strides[dim].hint, from.sizes[dim].hint, wraps};
+  const IndexedDim indexed{from.strides[dim].hint, from.sizes[dim].hint, wraps};
   const NodeId first = d.view(table, std::move(sizes), std::move(strides));
   const bool same = places.size() == by.sizes.size();
-  return d.failed() ? ir::kNone
-                    : d.take(first, same ? index : d.view(index, std::move(places), std::move(steps)), taken);
+  return d.failed()
+             ? ir::kNone
+             : d.take(first, same ? index : d.view(index, std::move(places), std::move(steps)), indexed);
 }
 
 std::optional<size_t> dimension(D& d, size_t operand, size_t rank) {
@@ -80,17 +81,17 @@ std::optional<Rows> pickRows(D& d, size_t ignore) {
   const NodeId named = d.view(target, std::move(places), std::move(steps));
   rows.ignored = d.point(Core::kEq, Elem::kBool, {named, d.constant(*nobody, Elem::kI64)});
   const NodeId index = d.point(Core::kSelect, Elem::kI64, {rows.ignored, d.constant(0, Elem::kI64), named});
-  Taken taken{from.strides[1].hint, from.sizes[1].hint, false};
-  rows.picked = d.take(d.view(x, std::move(sizes), std::move(strides)), index, taken);
+  IndexedDim indexed{from.strides[1].hint, from.sizes[1].hint, false};
+  rows.picked = d.take(d.view(x, std::move(sizes), std::move(strides)), index, indexed);
   if (!d.isNone(2)) {
     const NodeId weight = d.tensor(2);
     if (d.failed() || d.node(weight).elem != Elem::kF32 || d.node(weight).sizes.size() != 1 ||
         !allFixed(d.node(weight).strides)) {
       return std::nullopt;
     }
-    taken.step = d.node(weight).strides[0].hint;
+    indexed.step = d.node(weight).strides[0].hint;
     const std::vector<Size> one(rows.rank, Size(1)), still(rows.rank, Size(0));
-    rows.weight = d.take(d.view(weight, one, still), index, taken);
+    rows.weight = d.take(d.view(weight, one, still), index, indexed);
   }
   return d.failed() ? std::nullopt : std::optional(rows);
 }

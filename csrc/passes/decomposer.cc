@@ -193,7 +193,7 @@ NodeId Decomposer::computed(NodeId number, Elem elem) {
   if (number == ir::kNone || graph_.nodes[number].elem == Elem::kOther) {
     return fail();
   }
-  double& most = graph_.nodes[number].most;
+  double& most = graph_.nodes[number].largest;
   most = most == 0 ? largestIn(elem) : std::min(most, largestIn(elem));
   const NodeId made = cast(number, elem);
   const NodeId first = operands_[0].isValue() ? nodeOf_[operands_[0].id] : ir::kNone;
@@ -312,17 +312,17 @@ NodeId Decomposer::part(NodeId view, NodeId otherwise, std::vector<PartBound> bo
   return made;
 }
 
-NodeId Decomposer::take(NodeId view, NodeId index, Taken taken) {
+NodeId Decomposer::take(NodeId view, NodeId index, IndexedDim indexed) {
   const Elem elem = failed_ ? Elem::kOther : graph_.nodes[index].elem;
   const bool fits = (elem == Elem::kI64 || elem == Elem::kI32) &&
-                    graph_.nodes[index].kind != NodeKind::kConst && taken.count > 0 &&
+                    graph_.nodes[index].kind != NodeKind::kConst && indexed.count > 0 &&
                     graph_.nodes[view].kind == NodeKind::kView;
   if (!fits) {
     return fail();
   }
   const NodeId made = point(Core::kTake, graph_.nodes[view].elem, {view, index});
   if (!failed_) {
-    graph_.nodes[made].taken = taken;
+    graph_.nodes[made].indexed = indexed;
   }
   return made;
 }

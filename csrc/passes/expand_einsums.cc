@@ -240,7 +240,7 @@ class Expansion {
     return !lefts.empty() && !others.empty() && labels_.find(others.back()) < labels_.find(lefts.front());
   }
 
-  // Sums over the labels that only `tensor` has, and nobody wants.
+  // Sums over the labels that only `tensor` has and that are not wanted.
   void sumLone(Labelled& tensor, const Labelled& other, const std::function<bool(char)>& isWanted) {
     Labels lone;
     std::copy_if(tensor.labels.begin(), tensor.labels.end(), std::back_inserter(lone),

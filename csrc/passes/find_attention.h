@@ -6,7 +6,7 @@
 //   %8 = product(%7, %v) f32[2,4,16,8]
 //
 // Idea: starting from a product whose left side is a softmax, what the softmax is of is followed back to one
-// product; all between them has to work element by element on that, and nobody else may use it. Everything
+// product; all operators between them have to be elementwise, and to have no other user. Everything
 // else that goes in is loaded. Where heads are then transposed and copied, the kernel stores them there. Pure
 // function, no GIL; sizes may vary; needs a SizeScope.
 #pragma once

@@ -9,7 +9,7 @@
 //
 // A rule says what it matches and makes the value anew. Most give the same bits; the others, like the second
 // one here, are applied with `contract` alone and must be as exact as ATen's own way, NaN, infinities and
-// signed zeros included. A rule may only look at arguments that nobody else uses where it computes them again
+// signed zeros included. A rule that computes an argument again requires that the argument has no other user
 // in another way. Pure function, linear in the size of the graph, no GIL.
 #pragma once
 

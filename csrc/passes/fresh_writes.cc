@@ -28,7 +28,7 @@ FreshWrites::FreshWrites(const ir::Trace& trace, OperatorTraitsFn traits)
       named_(base_.size()),
       written_(base_.size()) {}
 
-bool FreshWrites::takes(const Instruction& ins) const {
+bool FreshWrites::isContainedWrite(const Instruction& ins) const {
   if (ins.op != Op::kAten || !writesToFirst(trace_, ins) || !traits_(trace_.opNames[ins.opName]).writes) {
     return false;
   }
@@ -58,7 +58,7 @@ bool FreshWrites::defer(const Instruction& ins) {
   return free;
 }
 
-// The own tensor that the results may look at. Where there may be several, nobody follows any of them.
+// The own tensor that the results may be views of. If there may be several, none of them is tracked any more.
 ValueId FreshWrites::baseOfOperands(const Instruction& ins) {
   std::vector<ValueId> used;
   ir::collectValues(trace_, trace_.operandsOf(ins), used);
@@ -74,7 +74,7 @@ ValueId FreshWrites::baseOfOperands(const Instruction& ins) {
   return ir::kNone;
 }
 
-void FreshWrites::give(const Instruction& ins, ValueId base) {
+void FreshWrites::setBase(const Instruction& ins, ValueId base) {
   for (uint32_t r = 0; r < ins.resultCount; ++r) {
     base_[ins.firstResult + r] = base;
   }
@@ -84,16 +84,16 @@ void FreshWrites::add(const Instruction& ins) {
   if (ins.op != Op::kAten || ins.resultCount == 0) {
     return;
   }
-  if (takes(ins)) {
+  if (isContainedWrite(ins)) {
     const ValueId base = base_[trace_.operandsOf(ins)[0].id];
     written_[base] = any_ = true;
-    give(ins, base);
+    setBase(ins, base);
   } else if (const std::string_view name = trace_.opNames[ins.opName];
              traits_(name).fresh || ops::has(name, ops::Trait::kFresh)) {
-    give(ins, ins.firstResult);
+    setBase(ins, ins.firstResult);
     madeAfter_[ins.firstResult] = stops_;
   } else {
-    give(ins, baseOfOperands(ins));
+    setBase(ins, baseOfOperands(ins));
   }
 }
 

@@ -1,6 +1,6 @@
-// Writes of an FX graph to tensors that it has made itself. Nobody outside sees them, so such a graph can be
-// run again like one that writes nothing, and effects may be deferred behind it as long as they do not look
-// at these tensors.
+// Writes of an FX graph to tensors that it has made itself. Nothing outside of the graph sees them. So such a
+// graph can be run again, like one that writes nothing, and effects that do not read these tensors may be
+// deferred behind it.
 //
 //   %1 = aten.conv2d.default ...           made by the graph
 //   %2 = aten.relu_.default %1             a write to it: the graph still changes nothing
@@ -9,11 +9,11 @@
 // A guard whose frames name the tensor ends the graph, too: it may be left there, with the tensor as it is
 // then.
 //
-// A tensor is the graph's own if an operator made it that surely allocates; what looks at it is followed
-// through views. Where an operator may look at several tensors, nothing of them counts as the graph's own.
+// A tensor is the graph's own if an operator made it that surely allocates, and so are views of it. If the
+// result of an operator may share memory with several tensors, none of them counts as the graph's own.
 //
-// Owned by who cuts segments (passes/segments.h); borrows the trace. No GIL. Linear in what is added, and in
-// what the deferred instructions reach.
+// Owned by the pass that cuts segments (passes/segments.h); borrows the trace. No GIL. Linear in what is
+// added, and in what the deferred instructions reach.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ class FreshWrites {
  public:
   FreshWrites(const ir::Trace& trace, OperatorTraitsFn traits);
 
-  // Does the operator write, but only to a tensor of the open segment that nothing deferred looks at?
-  bool takes(const ir::Instruction& ins) const;
+  // Does the operator write, but only to a tensor of the open segment that no deferred instruction names?
+  bool isContainedWrite(const ir::Instruction& ins) const;
   // May the instruction run behind the graph? False: it, or a frame that may be left at it, names a tensor
   // that the segment has written to. True: from now on these tensors are not written to.
   bool defer(const ir::Instruction& ins);
@@ -41,14 +41,14 @@ class FreshWrites {
 
  private:
   ir::ValueId baseOfOperands(const ir::Instruction& ins);
-  void give(const ir::Instruction& ins, ir::ValueId base);
+  void setBase(const ir::Instruction& ins, ir::ValueId base);
 
   const ir::Trace& trace_;
   OperatorTraitsFn traits_;
   std::vector<ir::ValueId> base_;    // by value: the own tensor whose memory it is; ir::kNone: none
   std::vector<uint32_t> madeAfter_;  // by own tensor: so many stops
-  std::vector<bool> shared_;         // by own tensor: somebody may look at it whom nobody follows
-  std::vector<bool> named_;          // by own tensor: something deferred looks at it
+  std::vector<bool> shared_;         // by own tensor: it may have views that are not tracked
+  std::vector<bool> named_;          // by own tensor: a deferred instruction names it
   std::vector<bool> written_;        // by own tensor
   std::optional<ir::ReachWalker> walker_;
   bool any_ = false;

@@ -55,7 +55,7 @@ class Rewriter {
     const OwnWrites::ViewOfBase* look =
         !operands.empty() && operands[0].isValue() ? own_.viewOfBase(operands[0].id) : nullptr;
     const bool view = look != nullptr && OwnWrites::isDeferredView(name);
-    const bool taken = own_.takes(ins);
+    const bool taken = own_.canFunctionalize(ins);
     const ValueId base = look != nullptr ? look->base : ir::kNone;
     own_.add(ins);
     if (view) {
@@ -243,7 +243,7 @@ bool hasAny(const ir::Trace& segment, OperatorTraitsFn traits) {
   OwnWrites own(segment, traits);
   bool any = false;
   for (const Instruction& ins : segment.code) {
-    any = any || own.takes(ins);
+    any = any || own.canFunctionalize(ins);
     own.add(ins);
   }
   return any;

@@ -17,6 +17,8 @@ using ir::TensorDesc;
 using ir::ValueId;
 
 void GradientBuilder::start(size_t position, std::vector<KeptByEager> kept) {
+  KINTSUGI_CHECK(position < graph_.forward.size() && before_.size() == graph_.forward.size(), "operator ",
+                 position, " of ", graph_.forward.size());
   position_ = position;
   kept_ = std::move(kept);
   ins_ = trace_.code[graph_.forward[position]];
@@ -90,6 +92,8 @@ void GradientBuilder::accumulateInto(ValueId value, ValueId gradient) {
   if (!isActive(value) || gradient == ir::kNone) {
     return;
   }
+  KINTSUGI_CHECK(gradient < trace_.values.size() && value < trace_.values.size(), "%", gradient,
+                 " is the gradient of %", value);
   gradient = cast(sumTo(gradient, sizes(value)), dtype(value));
   gradientOf_.resize(std::max<size_t>(gradientOf_.size(), value + 1), ir::kNone);
   ValueId& sum = gradientOf_[value];
@@ -300,6 +304,7 @@ Operand GradientBuilder::list(const std::vector<ValueId>& values) {
 
 ValueId GradientBuilder::makeMany(Operator op, std::span<const Operand> operands,
                                   std::span<const TensorDesc> metas) {
+  KINTSUGI_CHECK(!metas.empty(), ops::nameOf(op), " without results");
   std::vector<ir::Type> types;
   for (const TensorDesc& meta : metas) {
     types.push_back({ir::TypeKind::kTensor, trace_.internMeta(meta)});
@@ -311,6 +316,8 @@ ValueId GradientBuilder::makeMany(Operator op, std::span<const Operand> operands
 
 ValueId GradientBuilder::replace(std::string_view name, std::span<const Operand> operands,
                                  std::span<const ir::Type> types) {
+  KINTSUGI_CHECK(types.size() >= resultCount(), name, " has ", types.size(), " results in place of ",
+                 resultCount());
   const size_t index = append(name, operands, types);
   graph_.forward[position_] = static_cast<uint32_t>(index);
   const ValueId first = trace_.code[index].firstResult;

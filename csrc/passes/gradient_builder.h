@@ -1,9 +1,18 @@
-// What derivative rules work with: one operator of a segment, the gradients of its results, and makers for
-// the operators that the backward consists of.
+// What a derivative rule works with: one operator of a segment, the gradients of its results, and functions
+// that append operators to the backward.
 //
-// Rules follow autograd's own formulas, and keep for the backward what autograd would keep: the version
-// counters of those tensors are what eager mode checks. A rule gives each argument that wants one a gradient;
-// gradients of one value are summed. Values are those of GradientGraph::trace. No GIL.
+//   void sine(GradientBuilder& b) {                     // y = sin(x): dx = dy * cos(x)
+//     if (!b.needsGradient(0)) return;
+//     const auto x = GradientBuilder::val(b.saved(0));
+//     const auto cosine = b.point(Operator::kCos, {x});
+//     b.accumulateGradient(0, b.mul(GradientBuilder::val(b.gradient()), GradientBuilder::val(cosine)));
+//   }
+//
+// A rule follows autograd's own formula, and reads in the backward only what autograd would save: eager mode
+// checks the version counters of just these tensors. It gives a gradient to each argument that needs one;
+// several gradients of one value are summed. Values are those of GradientGraph::trace.
+//
+// Owned by differentiate() while it runs; borrows the graph. No GIL.
 #pragma once
 
 #include <initializer_list>
@@ -30,14 +39,14 @@ class GradientBuilder {
         before_(before),
         gradientOf_(graph.trace.values.size(), ir::kNone) {}
 
-  // Starts with another operator: the `position`-th of the forward. `kept`: what eager mode keeps of it.
+  // Makes the `position`-th operator of the forward the current one. `kept`: what eager mode saves of it.
   void start(size_t position, std::vector<KeptByEager> kept);
 
-  // The operator
+  // The current operator and its arguments.
   std::string_view name() const { return trace_.opNames[ins_.opName]; }
   size_t count() const { return ins_.operandCount; }
   const Operand& operand(size_t k) const { return trace_.operandsOf(ins_)[k]; }
-  std::vector<Operand> elements(size_t k) const;  // of a list
+  std::vector<Operand> elements(size_t k) const;  // operand `k` is a list: what is in it
   bool isNone(size_t k) const { return k >= count() || operand(k).kind == ir::OperandKind::kNone; }
   V tensor(size_t k) const { return k < count() && operand(k).isValue() ? operand(k).id : ir::kNone; }
   bool isNumber(size_t k) const;
@@ -47,30 +56,31 @@ class GradientBuilder {
   std::string_view text(size_t k) const;
   V result(size_t r = 0) const { return ins_.firstResult + static_cast<V>(r); }
   size_t resultCount() const { return ins_.resultCount; }
-  V gradient(size_t r = 0) const { return gradientOf(result(r)); }  // kNone: none arrives
+  V gradient(size_t r = 0) const { return gradientOf(result(r)); }  // kNone: the result has none
   V gradientOf(V value) const { return value < gradientOf_.size() ? gradientOf_[value] : ir::kNone; }
-  bool isActive(V value) const;  // autograd follows it
+  bool isActive(V value) const;  // it requires a gradient
   const ir::Type& typeOf(V value) const { return trace_.values[value]; }
   ir::Type typeFor(ir::TensorDesc meta) {
     return {ir::TypeKind::kTensor, trace_.internMeta(std::move(meta))};
   }
   bool needsGradient(size_t k) const { return isActive(tensor(k)); }
-  // The argument as eager mode keeps it, which is what the backward may read: itself, a view, or a copy.
+  // The argument in the form that eager mode saves (itself, a view, or a copy): what the backward may read.
   V saved(size_t k);
-  // May others write to the tensor after the segment?
+  // Can the program write to the tensor after the segment? True of inputs, outputs and views of them.
   bool isSeen(V value) const;
   const ir::TensorDesc& meta(V value) const { return trace_.metas[trace_.values[value].meta]; }
-  // Copies: what is made later moves the metadata.
+  // A copy, because appending an operator may move the table of metadata.
   std::vector<int64_t> sizes(V value) const { return meta(value).sizes; }
   ir::DType dtype(V value) const { return meta(value).dtype; }
   size_t rank(V value) const { return meta(value).sizes.size(); }
-  size_t dimOf(int64_t dim, V value) const;  // counted from the first
+  size_t dimOf(int64_t dim, V value) const;  // a negative dimension counted from the first
 
-  // Adds to the gradient of a value; sizes and types are brought in line first.
+  // Adds to the gradient of a value. First the new gradient is reduced to the value's sizes (it was
+  // broadcast) and cast to its dtype.
   void accumulateInto(V value, V gradient);
   void accumulateGradient(size_t k, V gradient) { accumulateInto(tensor(k), gradient); }
 
-  // While one lives, operators are made in front of the one at hand, in the forward.
+  // While one lives, new operators go to the forward, in front of the current one.
   class InForward {
    public:
     explicit InForward(GradientBuilder& builder) : builder_(builder) { builder.inForward_ = true; }
@@ -81,12 +91,14 @@ class GradientBuilder {
     GradientBuilder& builder_;
   };
 
-  // Makers. What they make is contiguous, views apart.
+  // Each appends operators to the backward (or the forward: InForward). Results are contiguous, but for
+  // views.
   V make(Operator op, std::span<const Operand> operands, ir::TensorDesc meta);
   V make(Operator op, std::initializer_list<Operand> operands, ir::TensorDesc meta) {
     return make(op, std::span(operands.begin(), operands.size()), std::move(meta));
   }
-  // Element by element, as wide as the tensors among the operands together, of the first one's type.
+  // An elementwise operator. The result has the broadcast sizes of the tensors among the operands, and the
+  // dtype of the first one unless `dtype` says another.
   V point(Operator op, std::initializer_list<Operand> operands, std::optional<ir::DType> dtype = {});
   V add(Operand a, Operand b) { return point(Operator::kAddTensor, {a, b, Operand::integer(1)}); }
   V sub(Operand a, Operand b) { return point(Operator::kSubTensor, {a, b, Operand::integer(1)}); }
@@ -99,7 +111,7 @@ class GradientBuilder {
   V zeroUnless(V mask, V a);
   V cast(V a, ir::DType dtype);
   V sum(V a, std::vector<int64_t> dims, bool keep, bool mean = false);
-  V sumTo(V a, std::vector<int64_t> sizes);  // over what had been broadcast
+  V sumTo(V a, std::vector<int64_t> sizes);  // undoes a broadcast: sums over the dimensions that it added
   V reshape(V a, std::vector<int64_t> sizes);
   V contiguous(V a);
   V transpose(V a, size_t d0, size_t d1);
@@ -116,15 +128,16 @@ class GradientBuilder {
   static Operand val(V value) { return Operand::value(value); }
   static Operand num(double value) { return Operand::number(value); }
 
-  // The operator is run with autograd, which gives its derivative. Where no rule is known, or none fits.
+  // Differentiates the current operator by a tape (see passes/gradient_graph.h). For operators without a
+  // rule, and for calls that the rule does not cover.
   bool tape();
-  // Another operator takes its place in the forward; the results of the one at hand are its first ones. Gives
-  // the first.
+  // Replaces the current operator in the forward. The new one has its results, and may have more after them.
+  // Returns the first.
   V replace(Operator op, std::span<const Operand> operands, std::span<const ir::Type> types) {
     return replace(ops::nameOf(op), operands, types);
   }
   V replace(std::string_view name, std::span<const Operand> operands, std::span<const ir::Type> types);
-  // Several results; gives the first.
+  // An operator with several results. Returns the first.
   V makeMany(Operator op, std::span<const Operand> operands, std::span<const ir::TensorDesc> metas);
 
  private:
@@ -132,7 +145,7 @@ class GradientBuilder {
 
   GradientGraph& graph_;
   ir::Trace& trace_;
-  std::vector<std::vector<uint32_t>>& before_;  // by position in the forward: what is made in front of it
+  std::vector<std::vector<uint32_t>>& before_;  // by position in the forward: what was put in front of it
   std::vector<V> gradientOf_;
   ir::Instruction ins_;
   size_t position_ = 0;
@@ -140,8 +153,8 @@ class GradientBuilder {
   bool inForward_ = false;
 };
 
-// Batch norm in training, of which the forward has computed the mean of each channel and one by the
-// deviation.
+// Batch norm in training mode. `mean` is the mean of each channel, `scale` is one divided by its standard
+// deviation; the forward has computed both.
 struct BatchNormValues {
   ir::ValueId input, weight, bias, mean, scale;
 };

@@ -1,10 +1,10 @@
 // Where segments end so that autograd gives the gradients of parameters in groups.
 //
-// One node of autograd's stands for a segment, and gives all of its gradients when it is done. Whoever sends
-// gradients to other processes while the rest is computed (DistributedDataParallel, in buckets) needs them
-// earlier. So a segment ends where the parameters that are used from there on have as many bytes as a bucket:
-// the backward goes through the segments from the last to the first, and the bucket of a segment is complete
-// when that segment's node is.
+// One node of autograd's stands for a segment, and gives all of its gradients when it is done.
+// DistributedDataParallel sends gradients to other processes in buckets, while the rest is computed, and
+// needs them earlier. So a segment ends where the parameters that are used from there on have as many bytes
+// as a bucket: the backward goes through the segments from the last to the first, and the bucket of a segment
+// is complete when that segment's node is.
 //
 //   linear(x, w1)  linear(h, w2) | linear(h, w3)  linear(h, w4)      limits of two matrices each
 //

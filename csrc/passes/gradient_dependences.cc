@@ -53,8 +53,8 @@ class Dependences {
       form_.recompute.assign(in_.graph.inputs.size(), KeptForm::kAll);
       return;
     }
-    // A gradient that is a constant (zeros, of a step function) comes with the outputs that are computed of
-    // the input.
+    // A constant gradient (zeros, of a step function) depends on no gradient of an output. Then the outputs
+    // count that are computed from the input.
     for (size_t k = 0; k < form_.gets.size(); ++k) {
       const uint64_t outputs = madeOf_[in_.graph.gradients[form_.gets[k]]];
       form_.feeds.push_back(outputs != 0 ? outputs : outputsOf(k));
@@ -63,7 +63,7 @@ class Dependences {
     for (const auto& [now, value] : in_.graph.now) all[value] |= all[now];
     spread(all, false);
     for (const ValueId value : in_.graph.inputs) form_.recompute.push_back(all[value]);
-    spread(takes_, true);  // what is computed again needs what it is computed of
+    spread(takes_, true);  // a value that is computed again needs its operands
     for (size_t k = 0; k < form_.kept.size(); ++k) form_.kept[k].outputs = takes_[in_.keptValues[k]];
   }
 
@@ -86,7 +86,8 @@ class Dependences {
     return true;
   }
 
-  // By value: the outputs whose gradients it is made of; those for whose gradients it is used.
+  // Computes for each value of the backward two sets of outputs: those whose gradients it is computed from
+  // (madeOf_), and those for whose gradients it is used (takes_).
   void followGradients() {
     for (const uint32_t at : in_.backward) {
       const Instruction& ins = trace_.code[at];
@@ -96,7 +97,8 @@ class Dependences {
     }
     for (size_t k = in_.backward.size(); k-- > 0;) {
       const Instruction& ins = trace_.code[in_.backward[k]];
-      uint64_t outputs = 0;  // of what no gradient is part of, those for which it is computed
+      // Of a result that depends on no gradient: the outputs for whose gradients it is used.
+      uint64_t outputs = 0;
       for (uint32_t r = 0; r < ins.resultCount; ++r) {
         const ValueId result = ins.firstResult + r;
         outputs |= madeOf_[result] != 0 ? madeOf_[result] : takes_[result];
@@ -139,7 +141,7 @@ class Dependences {
     }
   }
 
-  // The outputs that are computed of an input.
+  // The outputs that are computed from an input.
   uint64_t outputsOf(size_t get) const {
     std::vector<bool> made(trace_.values.size(), false);
     made[in_.graph.inputs[form_.gets[get]]] = true;
@@ -157,7 +159,8 @@ class Dependences {
     return outputs != 0 ? outputs : KeptForm::kAll;
   }
 
-  // From results of the forward to what they are computed of.
+  // Adds the set of each result of the forward to the sets of its operands, from the last on. `stopAtKept`:
+  // not from results that are saved, since nothing in front of them runs again.
   void spread(std::vector<uint64_t>& sets, bool stopAtKept) const {
     for (size_t k = in_.graph.forward.size(); k-- > 0;) {
       const Instruction& ins = trace_.code[in_.graph.forward[k]];
@@ -171,7 +174,7 @@ class Dependences {
     }
   }
 
-  // By value of the forward that autograd follows: the inputs that get a gradient of it.
+  // By value of the forward: the inputs (by `gets`) that it is computed from.
   std::vector<std::vector<bool>> findSources() const {
     std::vector<std::vector<bool>> sources(trace_.values.size());
     for (size_t k = 0; k < form_.gets.size(); ++k) {

@@ -1,6 +1,14 @@
-// Eager mode has a node for each operator, a native segment one for all of them. Which of eager mode's nodes
-// would run, what they look at, and which inputs get a gradient follows from which outputs have one and which
-// gradients are asked for: here, as sets (ir/kept_form.h).
+// Which outputs and inputs of a segment each part of its backward belongs to.
+//
+// Eager mode has an autograd node for each operator; a native segment has one node for all of them. A program
+// may ask for a part of the gradients only. Then eager mode runs some of its nodes, and checks the version
+// counters of what these have saved. Which nodes run follows from the outputs that have a gradient and the
+// inputs whose gradients are asked for. This pass computes these sets (ir/kept_form.h).
+//
+//   %2 = aten.sin.default %0     ; a, an output      its node saves %0; runs if a has a gradient
+//   %3 = aten.cos.default %1     ; b, an output      its node saves %1; runs if b has a gradient
+//
+// `a.sum().backward()` after `%1.mul_(2)` is fine: the set of `checked` %1 is {b}, and only a has a gradient.
 //
 // Pure function, no GIL.
 #pragma once
@@ -21,10 +29,11 @@ struct DependenceInput {
   const std::vector<ir::ValueId>& keptValues;  // by `form.kept`
 };
 
-// Where a value is seen from outside; nothing: nowhere.
+// The input or output that a value is; nullopt: it is neither.
 std::optional<ir::SegmentPlace> placeIn(const GradientGraph& graph, ir::ValueId value);
 
-// Fills `checked`, `feeds`, `together`, `again` and what kept values are for; the rest of `form` is there.
+// Fills the sets of `form` and the order of eager mode's nodes. `follows`, `gets`, `kept` (but its sets) and
+// `leaves` have to be there already.
 void findDependences(const DependenceInput& input, ir::KeptForm& form);
 
 }  // namespace kintsugi::passes

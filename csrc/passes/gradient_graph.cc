@@ -179,8 +179,8 @@ class Differentiator {
     }
   }
 
-  // An operator that writes to a tensor that the segment has made, and that nobody has looked at, becomes a
-  // new value.
+  // An operator that writes to a tensor of the segment's own, which nothing has read yet, becomes a new
+  // value.
   bool addInPlace(const Instruction ins, bool started) {
     const std::string name = ops::newForm(trace().opNames[ins.opName]);
     const Operator op = ops::find(name);
@@ -196,7 +196,7 @@ class Differentiator {
     const ValueId target = operands[0].id;
     if (std::any_of(operands.begin() + 1, operands.end(),
                     [&](const Operand& o) { return o.isValue() && o.id == target; })) {
-      return false;  // what is overwritten is kept
+      return false;  // the derivative would need the elements that are overwritten
     }
     used_.resize(trace().values.size(), false);
     const uint32_t maker = madeBy_[target];
@@ -339,10 +339,11 @@ class Differentiator {
     Instruction ins;  // as it was recorded
     ValueId mean = ir::kNone, scale = ir::kNone;
     ValueId made = ir::kNone;   // its result
-    ValueId whole = ir::kNone;  // what ATen's operator makes, in `again`
+    ValueId whole = ir::kNone;  // the result of ATen's own operator, in GradientGraph::recompute
   };
 
-  // In `again` autograd follows ATen's own operator, which keeps what eager mode's does.
+  // In GradientGraph::recompute the norm is ATen's own operator, so that autograd saves what it saves in
+  // eager mode. `dropped`: the results of the single operators that stand for it in the forward.
   void addNorm(BatchNorm norm, const std::vector<ValueId>& dropped) {
     const auto span = trace().operandsOf(norm.ins);
     const std::vector<Operand> o(span.begin(), span.end());
@@ -661,7 +662,8 @@ class Differentiator {
     std::erase_if(node.followed, [&](ValueId value) { return !isActive(value); });
   }
 
-  // What a tape keeps is nobody else's memory where eager mode has made a copy; kernels would leave it out.
+  // Notes the tapes that the backward runs for `node`, and the copies (clones, conversions) that they save.
+  // Kernels would leave such a copy out, and the tape would save memory that the program can write to.
   bool noteTape(size_t first, const SavedByEager& node) {
     for (const uint32_t at : std::span(graph_.backward).subspan(first)) {
       if (trace().opNames[trace().code[at].opName] == ops::kTapedGradients)

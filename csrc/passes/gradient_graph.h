@@ -1,22 +1,32 @@
-// The forward and the backward of a segment as one graph: derivatives of its operators, found from the
-// results back to the inputs.
+// Differentiates a segment: its forward and its backward as one graph, found by applying the derivative rule
+// of each operator, from the results back to the inputs.
 //
-// Idea: everything stays in terms of ATen's operators and of values whose metadata is known, so that each
-// half is a segment again, and is compiled as any other (driver/native_training.h). Which values autograd
-// follows was recorded with them. The node that stands for the segment in autograd's graph gives out
-// `outputs`: what operators created. What only looks at them or at inputs (views, conversions that convert
-// nothing) and leaves the segment is made by its operator after the node, by `epilogue`, with autograd's
-// part: results are the views that eager mode gives.
+//   %2 = aten.sin.default %0             forward   ; %0 requires a gradient
+//   %3 = aten.mul.Tensor %2, %1          forward   ; %1 does not; %3 is the output
+//   %4 = (the gradient of %3)            incoming
+//   %5 = aten.mul.Tensor %4, %1          backward  ; gradient of %2, by mul's rule
+//   %6 = aten.cos.default %0             backward
+//   %7 = aten.mul.Tensor %5, %6          backward  ; gradient of %0, by sin's rule: gradients = {%7, none}
 //
-// Some operators have no rule here; they are run with autograd in a graph of their own, which the backward
-// runs through: `taped.aten.conv2d.default` returns the operator's results and the leaves that stand for its
-// arguments, `taped.gradients [results], [leaves], [gradients]` the gradients of the leaves.
+// The graph consists of ATen's operators on values with known metadata. So each half can become a segment
+// again (passes/split_gradients.h), which is compiled like any other (driver/native_training.h). Which values
+// require a gradient was recorded with them.
 //
-// In-place operators become new values where nothing has looked at what they write to. What is written to
-// inputs that autograd does not follow (`stores`) is stored by who runs the graph, at the very end.
+// One node of autograd's stands for the segment. Its `outputs` are tensors that operators allocated. A view
+// of one of these or of an input (or a conversion that converts nothing) that leaves the segment is not an
+// output: the `epilogue` makes it after the node, by its own operator and with autograd, so that results are
+// views as they are in eager mode.
 //
-// Dropout is a product with a mask. Masks are drawn before anything else runs, in the order of the operators,
-// and are inputs after those of the segment.
+// Tapes. An operator without a rule runs with autograd switched on: `taped.aten.conv2d.default` returns the
+// operator's results and leaves that stand for its arguments. `taped.gradients [results], [leaves],
+// [gradients]` runs that small autograd graph in the backward, and gives the gradients of the leaves.
+//
+// Writes. An in-place operator becomes a new value if nothing has read the value that it overwrites. A write
+// to an input that requires no gradient (running statistics) becomes an output of the node, and is stored to
+// the input at the end of the run (`stores`).
+//
+// Dropout is a product with a random mask. Masks are drawn before anything else runs, in the order of the
+// operators, and are inputs after those of the segment.
 //
 // Pure function, no GIL.
 #pragma once
@@ -30,26 +40,27 @@
 
 namespace kintsugi::passes {
 
-// Running statistics, counters: inputs that autograd does not follow and that the segment only writes to.
-// What they hold in the end is an output of the node, and is stored when all else is done.
+// An input that requires no gradient and that the segment writes to (running statistics, a counter). Its last
+// content is an output of the node, and is stored to the input when all else is done.
 struct InputStore {
   uint32_t input = 0;
   uint32_t output = 0;
-  uint32_t times = 0;  // how often eager mode counts a write to it
+  uint32_t times = 0;  // by how much the writes raise the input's version counter in eager mode
 };
 
-// Eager mode's node of an operator keeps a tensor that others can write to.
+// Eager mode's node of an operator saves a tensor that the program can write to.
 struct SavedByEager {
-  ir::ValueId base = ir::kNone;       // an input or an output
+  ir::ValueId base = ir::kNone;       // the input or output that is saved, or whose view is
   std::vector<ir::ValueId> arriving;  // the gradients with which the node runs
-  std::vector<ir::ValueId> followed;  // the operator's arguments that autograd follows
+  std::vector<ir::ValueId> followed;  // the operator's arguments that require a gradient
 };
 
 struct GradientGraph {
-  // All instructions in no order, without marks; metadata says all strides.
+  // The instructions, without segment marks. They stand in the order in which they were made; the lists below
+  // say in which order they run. The metadata of each tensor has its strides.
   ir::Trace trace;
-  std::vector<uint32_t> forward;                         // instructions, in order
-  std::vector<uint32_t> backward;                        // likewise; may use values of the forward
+  std::vector<uint32_t> forward;                         // instructions, in the order in which they run
+  std::vector<uint32_t> backward;                        // likewise; may read values of the forward
   std::vector<ir::ValueId> inputs;                       // of the segment, then masks
   std::vector<double> draws;                             // by mask: the probability of a one
   std::vector<ir::ValueId> outputs;                      // of the node
@@ -58,8 +69,9 @@ struct GradientGraph {
   std::vector<SavedByEager> saved;                       // in the order in which eager mode's nodes run
   std::vector<std::pair<uint32_t, SavedByEager>> tapes;  // by instruction of the backward; without a base
   std::vector<ir::ValueId> held;  // gradients that arrive at operators of which eager mode keeps anything
-  // What stands in the backward for an input or output that eager mode keeps itself, in the memory that it
-  // has by then: (stand-in, value). The value itself means the memory of the forward.
+  // (placeholder, value): `value` is an input or output that eager mode saves as an object. The placeholder
+  // is its content in the memory that it has when the backward runs; in the backward, `value` is the memory
+  // that it had in the forward.
   std::vector<std::pair<ir::ValueId, ir::ValueId>> now;
   // Leaves of tapes, and the inputs and outputs that they stand for.
   std::vector<std::pair<ir::ValueId, ir::ValueId>> leaves;
@@ -76,17 +88,17 @@ struct GradientOptions {
   OperatorTraitsFn traits = traitsByName;
 };
 
-// A segment of a trace's instructions, which are left as they are.
+// A copy of some of a trace's instructions, with marks around them, as a trace that is one segment.
 ir::Trace segmentOf(const ir::Trace& trace, const std::vector<ir::ValueId>& inputs,
                     const std::vector<uint32_t>& code, const std::vector<ir::ValueId>& outputs);
 
-// Does autograd follow what an instruction of the trace makes, as far as its types say?
+// Does a result of the instruction require a gradient, as far as the trace's types say?
 bool isFollowed(const ir::Trace& trace, const ir::Instruction& ins);
-// ... anything that the segment makes?
+// Does anything that the segment makes require a gradient?
 bool needsGradients(const ir::Trace& segment);
 
-// `segment`: by passes/extract_segment.h. Without a graph, `reason` says why. A graph without outputs is that
-// of a segment that only looks at tensors.
+// `segment`: as passes/extract_segment.h makes it. Returns nullopt if it can't be differentiated; `reason`
+// then says why. The graph of a segment that only makes views has no outputs.
 std::optional<GradientGraph> differentiate(const ir::Trace& segment, const GradientOptions& options,
                                            std::string& reason);
 

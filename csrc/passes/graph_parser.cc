@@ -190,7 +190,7 @@ class Reader {
       node.attention = std::make_shared<const Kernel>(readKernel(cursor_));
       return;
     }
-    if (readPlaces(cursor_, node.bounds, node.taken)) {
+    if (readPlaces(cursor_, node.bounds, node.indexed)) {
       return;
     }
     const size_t at = cursor_.here();
@@ -222,9 +222,9 @@ class Reader {
       node.sizes = readSizes(cursor_);
     } else if (word == "offset") {
       node.offset = cursor_.integer();
-    } else if (word == "most") {
+    } else if (word == "largest") {
       const ir::Cursor::Number most = cursor_.number();
-      node.most = most.isFloat ? most.f : static_cast<double>(most.i);
+      node.largest = most.isFloat ? most.f : static_cast<double>(most.i);
     } else {
       cursor_.failAt(at, "there is no such attribute");
     }

@@ -79,12 +79,12 @@ void appendAttributes(std::string& out, const Node& node) {
   if (node.home != ir::kNone) {
     out += " in " + named(node.home);
   }
-  appendPlaces(out, node.bounds, node.taken);
+  appendPlaces(out, node.bounds, node.indexed);
   for (const NodeFlag& row : kNodeFlags) {
     out += node.*row.flag ? " " + std::string(row.name) : "";
   }
-  if (node.most != 0) {
-    ir::appendFloat(out += " most=", node.most);
+  if (node.largest != 0) {
+    ir::appendFloat(out += " largest=", node.largest);
   }
   put("at", node.instruction, node.instruction != ir::kNone);
   put("result", node.result, node.result != 0 && node.kind != NodeKind::kResult);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "passes/simplify_graph.h"
+#include "support/check.h"
 
 namespace kintsugi::passes {
 
@@ -88,6 +89,7 @@ class Grouper {
       case NodeKind::kReduce:
       case NodeKind::kProduct:
       case NodeKind::kAttention:
+        KINTSUGI_CHECK(groupOf_[id] < groups_.size(), "node ", id, " is read before it has a group");
         return groups_[groupOf_[id]].level;
       case NodeKind::kView:
       case NodeKind::kResult:

@@ -15,7 +15,7 @@ namespace {
 // Was the value made in the segment, by an operator that surely allocates?
 bool isOwn(const Node& node) {
   return isCore(node) || node.kind == NodeKind::kJoin ||
-         (node.kind == NodeKind::kResult && (node.fresh || node.own));
+         (node.kind == NodeKind::kResult && (node.fresh || node.unaliased));
 }
 
 // Broadcasts the node to a size. False: its size does not fit.

@@ -1,8 +1,12 @@
-// What eager mode keeps of one operator of a trace, by its row (ops/saved.h) and by what is known of its
-// arguments. Matrix products fold tensors of three and more dimensions to matrices: they keep a view where
-// one can be had, and else a copy.
+// Which tensors eager mode's autograd node of an operator saves for the backward.
 //
-// Pure function, no GIL.
+//   aten.sin.default %0            saves %0 itself (derivative: cos)
+//   aten.exp.default %0            saves the result
+//   aten.matmul.default %0, %1     with %0 of sizes [2, 3, 8], folded to a matrix [6, 8]: saves a view
+//                                  of %0, or a copy where its strides allow no view
+//
+// The operator's row says what it saves (ops/saved.h); metadata and which arguments require a gradient say
+// the rest. Pure functions, no GIL.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +18,21 @@ namespace kintsugi::passes {
 
 struct KeptByEager {
   enum class As : uint8_t {
-    kItself,  // other memory that it is given is followed
-    kView,    // the memory of the forward
-    kCopy,    // nobody else's memory
+    kItself,  // the tensor object: the backward reads the memory that it has by then
+    kView,    // a view: the memory that the tensor had in the forward
+    kCopy,    // memory that nothing else shares
   };
   ir::ValueId value = ir::kNone;
   As as = As::kItself;
   int8_t operand = -1;                  // -1: the result
-  std::vector<ir::ValueId> alone = {};  // by a node that runs for the gradients of these alone
+  std::vector<ir::ValueId> alone = {};  // not empty: the node that saves it gives gradients to these only
 };
 
-// Does the only result of an operator share the memory, and with it the version, of its first argument?
+// Does the only result of an operator share memory, and so the version counter, with its first argument?
 enum class Sharing : uint8_t {
   kNone,
   kView,
-  kItself,  // it is the very tensor: a conversion that converts nothing
+  kItself,  // it is the argument itself: a conversion that converts nothing
 };
 Sharing sharingOf(const ir::Trace& trace, const ir::Instruction& ins);
 

@@ -31,7 +31,7 @@ std::string opText(const KernelOp& op) {
     for (const PartBound& bound : op.bounds) {
       out += " dim" + std::to_string(bound.dim);
     }
-    out += op.taken.wraps ? " wraps" : "";
+    out += op.indexed.wraps ? " wraps" : "";
   }
   return out + " " + std::string(elemName(op.elem));
 }
@@ -89,7 +89,8 @@ std::string Kernel::key() const {
   for (const KernelAccess& access : accesses) {
     out += std::string(access.store ? "out " : "in ") + std::string(elemName(access.elem)) + " " +
            std::string(kInner[static_cast<size_t>(access.inner)]) +
-           ((columns || attention) && access.still ? " still" : "") + (access.transposed ? " turned" : "") +
+           ((columns || attention) && access.uniform ? " uniform" : "") +
+           (access.transposed ? " turned" : "") +
            (access.repeat != 1 ? " repeat=" + std::to_string(access.repeat) : "") + "\n";
   }
   for (size_t i = 0; i < ops.size(); ++i) {

@@ -28,7 +28,7 @@ struct KernelAccess {
   int64_t offset = 0;         // elements
   std::vector<Size> strides;  // by dimension of the kernel, in elements
   Inner inner = Inner::kUnit;
-  bool still = false;  // the same all along the inner dimension
+  bool uniform = false;  // the same all along the inner dimension
   // A load whose memory lies along the last outer dimension: moved in squares, then as if it lay along the
   // inner one.
   bool transposed = false;
@@ -46,7 +46,7 @@ struct KernelOp {
   std::vector<uint32_t> args;     // ops before it
   uint32_t access = 0;            // kLoad
   std::vector<PartBound> bounds;  // Core::kPart: of dimensions of the kernel
-  Taken taken;                    // Core::kTake, whose first argument is a load
+  IndexedDim indexed;             // Core::kTake, whose first argument is a load
   double number = 0;              // kConst
   int64_t integer = 0;
 };
@@ -64,7 +64,7 @@ struct KernelProduct {
   int64_t leftStride = 0, rightStride = 0;  // from row to row; of the second perhaps from column to column
   int64_t chunk = 0;                        // rows
   int64_t depth = 0;                        // of k that is packed at once
-  // Of every target: a strip is a multiple of the columns of its tiles, and nobody packs more of k.
+  // For every target: a strip is a multiple of the columns of its tiles, and `depth` is at most kMaxDepth.
   static constexpr int64_t kStrip = 64;  // columns
   static constexpr int64_t kMaxDepth = 512;
 };

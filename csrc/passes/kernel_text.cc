@@ -63,7 +63,7 @@ void appendAccess(std::string& out, const KernelAccess& access) {
   appendSizes(out, access.strides);
   out += " " + std::string(kInner[static_cast<size_t>(access.inner)]);
   out += access.offset != 0 ? " offset=" + std::to_string(access.offset) : "";
-  out += access.still ? " still" : "";
+  out += access.uniform ? " uniform" : "";
   out += access.transposed ? " turned" : "";
   out += access.repeat != 1 ? " repeat=" + std::to_string(access.repeat) : "";
 }
@@ -92,7 +92,7 @@ void appendOp(std::string& out, const KernelOp& op) {
   }
   out += op.args.empty() ? " " : ") ";
   appendElem(out, op.elem);
-  appendPlaces(out, op.bounds, op.taken);
+  appendPlaces(out, op.bounds, op.indexed);
 }
 
 class Reader {
@@ -198,7 +198,7 @@ class Reader {
     }
     access.inner = static_cast<Inner>(inner);
     access.offset = rest("offset", 0);
-    access.still = eatOnLine("still");
+    access.uniform = eatOnLine("uniform");
     access.transposed = eatOnLine("turned");
     access.repeat = static_cast<uint32_t>(rest("repeat", 1));
     kernel_.accesses.push_back(std::move(access));
@@ -240,7 +240,7 @@ class Reader {
       }
     }
     while (!cursor_.failed() && !cursor_.lineEndsHere()) {
-      if (!readPlaces(cursor_, op.bounds, op.taken)) {
+      if (!readPlaces(cursor_, op.bounds, op.indexed)) {
         cursor_.fail("expected 'bounds' or 'take'");
       }
     }
@@ -330,19 +330,19 @@ Elem readElem(ir::Cursor& cursor) {
   return elem;
 }
 
-void appendPlaces(std::string& out, const std::vector<PartBound>& bounds, const Taken& taken) {
+void appendPlaces(std::string& out, const std::vector<PartBound>& bounds, const IndexedDim& indexed) {
   for (size_t k = 0; k < bounds.size(); ++k) {
     out += (k == 0 ? " bounds=[" : ",") + std::to_string(bounds[k].dim) + ":" +
            std::to_string(bounds[k].low) + ":" + std::to_string(bounds[k].high);
   }
   out += bounds.empty() ? "" : "]";
-  if (taken != Taken{}) {
-    out += " take=" + std::to_string(taken.step) + ":" + std::to_string(taken.count) +
-           (taken.wraps ? ":wraps" : "");
+  if (indexed != IndexedDim{}) {
+    out += " take=" + std::to_string(indexed.step) + ":" + std::to_string(indexed.count) +
+           (indexed.wraps ? ":wraps" : "");
   }
 }
 
-bool readPlaces(ir::Cursor& cursor, std::vector<PartBound>& bounds, Taken& taken) {
+bool readPlaces(ir::Cursor& cursor, std::vector<PartBound>& bounds, IndexedDim& indexed) {
   if (cursor.eatWord("bounds")) {
     cursor.expect('=');
     cursor.expect('[');
@@ -360,11 +360,11 @@ bool readPlaces(ir::Cursor& cursor, std::vector<PartBound>& bounds, Taken& taken
   }
   if (cursor.eatWord("take")) {
     cursor.expect('=');
-    taken.step = cursor.integer();
+    indexed.step = cursor.integer();
     cursor.expect(':');
-    taken.count = cursor.integer();
-    taken.wraps = cursor.eat(':');
-    if (taken.wraps) {
+    indexed.count = cursor.integer();
+    indexed.wraps = cursor.eat(':');
+    if (indexed.wraps) {
       cursor.expectWord("wraps");
     }
     return true;

@@ -28,8 +28,8 @@ Kernel readKernel(ir::Cursor& cursor);
 void appendElem(std::string& out, Elem elem);
 Elem readElem(ir::Cursor& cursor);
 // ` bounds=[0:1:4]`: of dimension 0 from 1 to 3; ` take=64:100:wraps`. Nothing where there are none.
-void appendPlaces(std::string& out, const std::vector<PartBound>& bounds, const Taken& taken);
-bool readPlaces(ir::Cursor& cursor, std::vector<PartBound>& bounds, Taken& taken);
+void appendPlaces(std::string& out, const std::vector<PartBound>& bounds, const IndexedDim& indexed);
+bool readPlaces(ir::Cursor& cursor, std::vector<PartBound>& bounds, IndexedDim& indexed);
 // kCount: there is no such operation.
 Core coreOf(std::string_view text);
 

@@ -19,6 +19,7 @@ class KernelMaker {
       : graph_(graph), group_(group), stored_(stored) {}
 
   Kernel run() {
+    KINTSUGI_CHECK(!group_.members.empty(), "a group without nodes");
     kernel_.hasReductions = group_.reduced != 0;
     for (const NodeId id : group_.members) {
       addOp(id);
@@ -42,11 +43,13 @@ class KernelMaker {
       transposeLoads();
     }
     for (KernelAccess& access : kernel_.accesses) {
+      KINTSUGI_CHECK(access.strides.size() > (kernel_.columns ? 1U : 0U), "an access with ",
+                     access.strides.size(), " dimensions");
       const Size inner = access.strides[access.strides.size() - (kernel_.columns ? 2 : 1)];
       access.inner = inner == 1 || access.transposed ? Inner::kUnit
                      : inner == 0                    ? Inner::kZero
                                                      : Inner::kStrided;
-      access.still = access.strides.back() == 0;
+      access.uniform = access.strides.back() == 0;
     }
     kernel_.over = readsWhatItStores();
     return std::move(kernel_);
@@ -80,7 +83,7 @@ class KernelMaker {
     op.op = node.op;
     op.elem = node.elem;
     op.bounds = node.bounds;
-    op.taken = node.taken;
+    op.indexed = node.indexed;
     for (const NodeId arg : node.args) {
       if (node.op == Core::kTake && node.kind == NodeKind::kPoint && op.args.empty()) {
         op.args.push_back(makeLeaf(arg));  // a load of its own: it is read at other places
@@ -89,6 +92,7 @@ class KernelMaker {
       const auto found = opOf_.find(arg);
       op.args.push_back(found != opOf_.end() ? found->second : addLeaf(arg));
     }
+    KINTSUGI_CHECK(op.args.size() == node.args.size(), "node ", id, " has ", node.args.size(), " arguments");
     opOf_[id] = append(std::move(op));
   }
 

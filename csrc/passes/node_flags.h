@@ -14,9 +14,9 @@ struct NodeFlag {
 };
 // `stacked` and `byRows` follow from the name of the operation: `join.stacked`, `product.rows`.
 inline constexpr NodeFlag kNodeFlags[] = {
-    {"fresh", &Node::fresh},   {"own", &Node::own},       {"checked", &Node::checked},
-    {"open", &Node::open},     {"byform", &Node::byForm}, {"product", &Node::product},
-    {"packed", &Node::packed}, {"write", &Node::write},   {"relied", &Node::relied},
+    {"fresh", &Node::fresh},   {"unaliased", &Node::unaliased},   {"checked", &Node::checked},
+    {"open", &Node::open},     {"metaonly", &Node::metadataOnly}, {"product", &Node::product},
+    {"packed", &Node::packed}, {"write", &Node::write},           {"mustrun", &Node::mustRun},
 };
 
 }  // namespace kintsugi::passes

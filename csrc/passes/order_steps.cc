@@ -4,6 +4,7 @@
 #include <list>
 
 #include "passes/simplify_graph.h"
+#include "support/check.h"
 
 namespace kintsugi::passes {
 
@@ -82,6 +83,7 @@ class Steps {
   Effects effectsOf(const NativeStep& step, const NativeProgram& program) const {
     Effects out;
     if (step.kind == StepKind::kKernel) {
+      KINTSUGI_CHECK(step.kernel < program.kernels.size(), "kernel ", step.kernel);
       for (const KernelAccess& access : program.kernels[step.kernel].accesses) {
         access.store ? out.makes.push_back(access.node) : addRoots(access.node, out.reads);
       }
@@ -90,6 +92,7 @@ class Steps {
       addOver(program.kernels[step.kernel], out);
       return out;
     }
+    KINTSUGI_CHECK(step.node < graph_.nodes.size(), "node ", step.node);
     const Node& node = graph_.nodes[step.node];
     for (const NodeId arg : node.args) {
       addRoots(arg, out.reads);
@@ -103,7 +106,7 @@ class Steps {
       const std::vector<NodeId>& results = results_[step.node];
       out.call =
           !node.product && (results.empty() || std::any_of(results.begin(), results.end(), [this](NodeId id) {
-                              return !graph_.nodes[id].fresh && !graph_.nodes[id].own;
+                              return !graph_.nodes[id].fresh && !graph_.nodes[id].unaliased;
                             }));
       for (const NodeId result : results) {
         out.makes.push_back(tensorOf(graph_, result).base);

@@ -9,6 +9,7 @@
 #include "passes/gradient_graph.h"
 #include "passes/in_place.h"
 #include "passes/operator_rules.h"
+#include "support/check.h"
 
 namespace kintsugi::passes {
 
@@ -22,10 +23,11 @@ using ops::Operator;
 
 namespace {
 
-// Each copies the tensor, so a loop that reads what it writes is not for this.
+// Each gather copies the tensor. A loop that reads in each turn what it wrote would copy it too often.
 constexpr uint32_t kMostGathers = 4;
 
-// Their other form is a call that writes to a copy, or to the tensor itself if nobody looks at it any more.
+// True for writes to rows (`x.index_put_(i, y)`). Their functional form is a call that copies the tensor and
+// writes to the copy, or writes to the tensor itself where nothing reads it afterwards.
 bool isRows(std::string_view name) {
   return ops::isInPlace(name) && ops::infoOf(ops::formOf(name)).rowUpdate != ops::RowUpdateKind::kNone;
 }
@@ -38,7 +40,7 @@ bool isFilled(const ir::TensorDesc& meta) {
 
 }  // namespace
 
-// What may be a copy is none.
+// True for operators that always return a view. One that may copy (`reshape`) is not deferred.
 bool OwnWrites::isDeferredView(std::string_view name) {
   const Operator op = ops::find(name);
   return isView(op) && !ops::has(op, ops::Trait::kMayCopy);
@@ -54,7 +56,8 @@ const OwnWrites::ViewOfBase* OwnWrites::viewOfBase(ValueId value) const {
   return found == viewsOfBases_.end() ? nullptr : &found->second;
 }
 
-// Of a tensor that nobody unknown looks at, or of a view of one.
+// The record of a tensor of the segment's own, or of the base of a view. Null if there is none, or if the
+// tensor has escaped.
 const OwnWrites::Own* OwnWrites::ownOf(ValueId value) const {
   const ViewOfBase* look = viewOfBase(value);
   if (look == nullptr) {
@@ -130,7 +133,7 @@ bool OwnWrites::isDisjoint(const Place& place, const std::optional<Place>& other
           place.high <= other->low);
 }
 
-bool OwnWrites::takesPart(const Instruction& ins) const {
+bool OwnWrites::canFunctionalizePart(const Instruction& ins) const {
   const auto operands = trace_.operandsOf(ins);
   if (trace_.operatorOf(ins) != Operator::kCopyInPlace || operands.size() < 2 || !operands[0].isValue() ||
       !operands[1].isValue() || ins.resultCount != 1) {
@@ -163,7 +166,7 @@ bool OwnWrites::readsItself(const Instruction& ins) const {
   });
 }
 
-bool OwnWrites::takesRows(const Instruction& ins) const {
+bool OwnWrites::canFunctionalizeRows(const Instruction& ins) const {
   const auto operands = trace_.operandsOf(ins);
   if (!isRows(nameOf(ins)) || operands.empty() || !operands[0].isValue() || ins.resultCount != 1) {
     return false;
@@ -174,8 +177,8 @@ bool OwnWrites::takesRows(const Instruction& ins) const {
          own->gathers < kMostGathers;
 }
 
-bool OwnWrites::takes(const Instruction& ins) const {
-  return ins.op == Op::kAten && (takesPart(ins) || takesRows(ins));
+bool OwnWrites::canFunctionalize(const Instruction& ins) const {
+  return ins.op == Op::kAten && (canFunctionalizePart(ins) || canFunctionalizeRows(ins));
 }
 
 bool OwnWrites::needsCut(const Instruction& ins) const {
@@ -184,7 +187,8 @@ bool OwnWrites::needsCut(const Instruction& ins) const {
   }
   const auto operands = trace_.operandsOf(ins);
   const ViewOfBase* look = !operands.empty() && operands[0].isValue() ? viewOfBase(operands[0].id) : nullptr;
-  return look != nullptr && look->view != nullptr && ownOf(operands[0].id) != nullptr && !takes(ins);
+  return look != nullptr && look->view != nullptr && ownOf(operands[0].id) != nullptr &&
+         !canFunctionalize(ins);
 }
 
 // Does a write to `target` leave what the part was taken from as it was?
@@ -219,7 +223,7 @@ void OwnWrites::gather(ValueId base) {
   }
   own.parts.clear();
   ++own.gathers;
-  std::erase(pending_, base);
+  KINTSUGI_CHECK(std::erase(pending_, base) != 0, "parts of %", base, " that are not pending");
 }
 
 void OwnWrites::gatherAll() {
@@ -249,6 +253,7 @@ void OwnWrites::addView(const Instruction& ins) {
 void OwnWrites::addPart(const Instruction& ins) {
   const auto operands = trace_.operandsOf(ins);
   const ValueId target = operands[0].id, source = operands[1].id;
+  KINTSUGI_CHECK(viewOfBase(target) != nullptr, "%", target, " is no tensor of the segment's own");
   const ViewOfBase look = *viewOfBase(target);
   const Place place = placeOf(target).value();
   read(ins, true);
@@ -308,7 +313,7 @@ void OwnWrites::add(const Instruction& ins) {
   const ViewOfBase* first = !operands.empty() && operands[0].isValue() ? viewOfBase(operands[0].id) : nullptr;
   if (first != nullptr && isDeferredView(name)) {
     addView(ins);
-  } else if (takesPart(ins)) {
+  } else if (canFunctionalizePart(ins)) {
     addPart(ins);
   } else if (traits_(name).impure) {
     const ViewOfBase look = first != nullptr ? *first : ViewOfBase{};

@@ -1,5 +1,5 @@
 // Functionalizes writes to tensors that the segment itself has made, by operators without a kernel: writes to
-// a part (`out[:, t] = h`) and to rows (`index_put_`) become new values.
+// a part (`out[:, t] = h`) and to rows (`out.index_put_(i, h)`) become new values.
 //
 //   %3 = aten.zeros_like.default %0               %4 = aten.stack.default [%1, %2], 1
 //   %4 = aten.select.int %3, 1, 0                 %5 = aten.relu.default %4
@@ -31,14 +31,14 @@ class OwnWrites {
  public:
   struct Part {
     int64_t low = 0, high = 0;
-    ir::ValueId source = ir::kNone;    // as the program names it
-    ir::ValueId captured = ir::kNone;  // what it was at the write, as Hooks::capture() names it
+    ir::ValueId source = ir::kNone;    // what was written to the part
+    ir::ValueId captured = ir::kNone;  // its content at the time of the write, from Hooks::capture()
   };
   struct Own {
-    std::vector<Part> parts;  // that have been written and not gathered
-    int64_t dim = 0;
-    bool stacked = false;  // parts do not have the dimension
-    bool escaped = false;  // somebody unknown may look at it
+    std::vector<Part> parts;  // written, and not gathered yet
+    int64_t dim = 0;          // the dimension along which they are slices
+    bool stacked = false;     // parts lack that dimension: they are written by select(), not slice()
+    bool escaped = false;     // an unknown operator may hold a view of it
     uint32_t gathers = 0;
   };
   // A value that is such a tensor, or a view of one: where it comes from.
@@ -57,8 +57,9 @@ class OwnWrites {
       : trace_(trace), traits_(traits), hooks_(std::move(hooks)) {}
 
   // Is it a write that can become a new value?
-  bool takes(const ir::Instruction& ins) const;
-  // ... or one to a part of a tensor that can't, but may be where the tensor is an input?
+  bool canFunctionalize(const ir::Instruction& ins) const;
+  // Is it a write to a part of a tensor of the segment's own that can't become a new value? Behind a cut, the
+  // tensor is an input of the next segment, and native code writes to parts of inputs.
   bool needsCut(const ir::Instruction& ins) const;
   void add(const ir::Instruction& ins);  // to the segment
   void gatherAll();                      // at its end: what is left
@@ -76,8 +77,8 @@ class OwnWrites {
   const ir::TensorDesc* metaOf(ir::ValueId value) const;
   const Own* ownOf(ir::ValueId value) const;
   std::optional<Place> placeOf(ir::ValueId value) const;
-  bool takesPart(const ir::Instruction& ins) const;
-  bool takesRows(const ir::Instruction& ins) const;
+  bool canFunctionalizePart(const ir::Instruction& ins) const;
+  bool canFunctionalizeRows(const ir::Instruction& ins) const;
   bool readsItself(const ir::Instruction& ins) const;
   bool isFollowed(const ir::Instruction& ins) const;
   bool isSafe(const Part& part, ir::ValueId base, ir::ValueId target) const;
@@ -98,8 +99,7 @@ class OwnWrites {
   std::vector<ir::ValueId> pending_;  // tensors with parts
 };
 
-// Rewrites a segment (passes/extract_segment.h). `seen`: metadata as it was seen, by MetaId like that of the
-// trace; what is new is added to both. False: there is nothing of the kind, and nothing has changed.
+// Rewrites a segment (passes/extract_segment.h). Returns false if it has no such write: then nothing changed.
 bool gatherOwnWrites(ir::Trace& segment, OperatorTraitsFn traits);
 
 }  // namespace kintsugi::passes

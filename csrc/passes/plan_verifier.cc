@@ -85,7 +85,7 @@ class Verifier {
     }
   }
 
-  // What stays when the steps are done, and until when the memory of each slot is looked at.
+  // Finds the slots that outlive the steps, and for each slot the last step that uses its memory.
   void findLives() {
     stays_.assign(plan_.slotCount, false);
     std::fill(stays_.begin(), stays_.begin() + static_cast<std::ptrdiff_t>(plan_.inputCount), true);
@@ -234,7 +234,7 @@ class Verifier {
   const PlanFlow& plan_;
   std::vector<Problem> problems_;
   std::vector<bool> stays_;
-  std::vector<size_t> until_;  // the last step that looks at a slot's memory; kNever: it stays
+  std::vector<size_t> until_;  // by slot: the last step that uses its memory; kNever: it stays
   std::vector<Slot> slots_;
 };
 

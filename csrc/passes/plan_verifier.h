@@ -1,5 +1,5 @@
-// Does a plan use its memory right? Checks the flow of slots through the steps of a native plan
-// (runtime/native_plan.h), from which the driver describes it:
+// Checks how a native plan uses memory: the flow of slots through its steps. The driver describes the plan
+// (runtime/native_plan.h) as a PlanFlow. Rules:
 //
 //   order     a slot is made once, before it is read or written to, and not used after it was dropped;
 //             inputs, outputs and what stays with the frame are never dropped, all others exactly once
@@ -40,7 +40,7 @@ struct PlanFlow {
   std::vector<PlanStep> steps;
   std::vector<uint32_t> outputs;                       // kNone: an undefined tensor
   std::vector<uint32_t> written;                       // inputs that are written to
-  std::vector<std::pair<uint32_t, uint32_t>> aliases;  // the second may look at the memory of the first
+  std::vector<std::pair<uint32_t, uint32_t>> aliases;  // the second may be a view of the first
   size_t steadySteps = 0;
   std::vector<uint32_t> steadySlots;
 };

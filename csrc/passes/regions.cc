@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "support/check.h"
+
 namespace kintsugi::passes {
 
 using ir::Instruction;
@@ -10,6 +12,7 @@ using ir::RegionMark;
 std::vector<Region> findRegions(const ir::Trace& trace, uint32_t start,
                                 const std::function<bool(const Instruction&)>& mayBeInside) {
   const auto size = static_cast<uint32_t>(trace.code.size());
+  KINTSUGI_CHECK(start <= size, "instruction ", start, " of ", size);
   std::vector<Region> regions;
   std::vector<size_t> open;
   bool behindEnd = false;  // the guard block of an end comes next

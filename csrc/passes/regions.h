@@ -4,9 +4,9 @@
 //   %3 = aten.sin.default %0 : tensor       computed again in the backward: an activation checkpoint
 //   %4 = call.known #5, $7 closes : object
 //
-// A region that is nothing but tensor operations is *whole*: a graph may hold it with both ends, and whoever
-// computes the graph runs what is inside under a mechanism of its own. All others stay out of graphs: there,
-// the function of the program is what runs a second time.
+// A region that is nothing but tensor operations is *whole*: a graph may hold it with both ends. The backend
+// that computes the graph then implements the region (recomputes it in the backward). All others stay out of
+// graphs: there, the program's own function runs a second time.
 //
 // Plain functions, no state, no GIL. Linear in the size of the trace, times the nesting of regions.
 #pragma once

@@ -14,7 +14,8 @@ bool SavedReads::isSeen(ValueId value) const {
          std::ranges::find(graph_.outputs, value) != graph_.outputs.end();
 }
 
-// The first tensor that is seen among those whose memory a value shares.
+// Follows views to the nearest visible tensor that has the value's memory. `least`: how close the views have
+// to be. Returns the last tensor reached if none is visible.
 ValueId SavedReads::baseOf(ValueId value, Sharing least) const {
   while (!isSeen(value) && value < madeBy_.size() && madeBy_[value] != ir::kNone) {
     const ir::Instruction& ins = trace_.code[madeBy_[value]];

@@ -5,6 +5,7 @@
 #include "ir/reach.h"
 #include "ir/segments.h"
 #include "ops/operator.h"
+#include "support/check.h"
 
 namespace kintsugi::passes {
 
@@ -31,12 +32,12 @@ SeenValues::SeenValues(const ir::Trace& trace)
   }
   const auto noSource = [](ir::SourceId) {};
   ir::ReachWalker given(trace), held(trace);
-  for (size_t at = trace.code.size(); at-- > 0;) {  // what is held last comes first
+  for (size_t at = trace.code.size(); at-- > 0;) {  // from the last on: the first hit is the last frame
     Instruction ins = trace.code[at];
     if (ir::isGraphOp(ins.op)) {
       continue;
     }
-    // Frames are left at these if memory runs out, or the like.
+    // A run leaves the trace at these only if memory runs out or the like, so their frames do not count.
     const bool stays = ins.op == Op::kRet || ins.op == Op::kBuild;
     if (!stays) {
       held.instruction(
@@ -61,6 +62,7 @@ std::optional<uint32_t> SeenValues::lastFrame(ValueId value) const {
 void SeenCuts::close(uint32_t last, std::vector<uint32_t>& cuts) {
   uint32_t begin = 0;
   for (const Pair& pair : pairs_) {
+    KINTSUGI_CHECK(pair.maker < pair.at, "instruction ", pair.at, " reads what ", pair.maker, " makes");
     const auto shown =
         std::find_if(showing_.begin(), showing_.end(), [&](uint32_t at) { return at >= begin; });
     const uint32_t end = shown == showing_.end() ? last : std::min(last, *shown - 1);

@@ -1,14 +1,20 @@
-// Which tensors of a trace the program gets to see, and where: cutting into segments asks, as autograd has
-// one node for all of a segment (passes/segments.h).
+// Tensors of a trace that the program can see, and where. Segments end because of them (passes/segments.h).
 //
-// Idea: a tensor v that the program sees has to be another node's than what is made of it, w: v's hooks and
-// its own gradient concern all that was made of it. What steps are given is seen for good. What frames hold
-// is seen only if the run is left there. Where that is inside the segment, before any of its tensors was
-// shown, the run computes all of the segment again with autograd's own nodes (Run::leaveSegment). So w may
-// be in v's segment as long as no frame behind its end, or behind a step in it that is given one of its
-// tensors, holds v. Whether that is so is known when the segment ends (SeenCuts).
+//   %1 = aten.sin.default %0      ; y, which the program keeps and prints
+//   effect.setattr #0, "y", %1    ; a step that is given y: y is *shown*
+//   %2 = aten.mul.Tensor %1, 2    ; z, made of y
 //
-// Owned by who cuts; no GIL. Linear in the size of the trace.
+// Autograd has one node for a whole segment. If y and z were made by the same node, a hook on y, or
+// `torch.autograd.grad(z, y)`, would not find the part of the graph between them. So a segment ends after a
+// tensor that the program sees and before what is made of it.
+//
+// A tensor that a step is given is seen in any case. A tensor that only frames hold is seen if the run leaves
+// the trace while they hold it. If that happens inside the segment before any of its tensors was shown, the
+// run computes all of the segment again by autograd's own nodes (Run::leaveSegment). So z may be in the
+// segment of y if no frame holds y after the end of the segment, nor after a step in it that is given one of
+// its tensors. This is known when the segment ends (SeenCuts).
+//
+// Owned by the pass that cuts segments; no GIL. Linear in the size of the trace.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +31,11 @@ class SeenValues {
   explicit SeenValues(const ir::Trace& trace);
 
   bool isSeen(ir::ValueId value) const { return isShown(value) || lastFrame(value).has_value(); }
-  // By what steps are given: results, what effects store.
+  // A step is given the tensor: it is returned, stored by an effect, or an argument of a call.
   bool isShown(ir::ValueId value) const { return shown_[writtenTo_[value]]; }
-  // The last instruction at which frames hold it that may be left there.
+  // The last instruction where the run may leave the trace and a frame holds the tensor; nullopt: none.
   std::optional<uint32_t> lastFrame(ir::ValueId value) const;
-  // What it was before operators wrote to it in place: one object is seen, or is not.
+  // The value that it was before operators wrote to it in place. All these values are one tensor object.
   ir::ValueId origin(ir::ValueId value) const { return writtenTo_[value]; }
 
  private:
@@ -41,16 +47,17 @@ class SeenValues {
 // Does an operator write to its first argument?
 bool writesToFirst(const ir::Trace& trace, const ir::Instruction& ins);
 
-// Instructions of the open segment that are made of what frames hold, and where it has to be cut for that.
+// Collects, for the open segment, the instructions whose operands frames hold, and finds where the segment
+// has to be cut because of them.
 class SeenCuts {
  public:
-  // The instruction `at` makes something of a tensor that the instruction `maker` has made, and that frames
-  // hold at `lastFrame` for the last time.
+  // The instruction `at` reads a tensor that the instruction `maker` made. `lastFrame` is the last
+  // instruction at which a frame holds that tensor.
   void add(uint32_t maker, uint32_t at, uint32_t lastFrame) { pairs_.push_back({maker, at, lastFrame}); }
-  // A step between the instructions of the segment that is given one of its tensors.
+  // The step `at`, between the instructions of the segment, is given one of the segment's tensors.
   void addShowing(uint32_t at) { showing_.push_back(at); }
-  // The segment ends with the instruction `last`. Adds to `cuts` before which instructions it has to end
-  // instead. Another segment begins.
+  // The open segment ends with the instruction `last`. Adds to `cuts` the instructions in front of which it
+  // has to be cut. Then starts with an empty segment.
   void close(uint32_t last, std::vector<uint32_t>& cuts);
 
  private:

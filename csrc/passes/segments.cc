@@ -153,9 +153,9 @@ class Cutter {
     }
   }
 
-  // What aten.data gives shares memory with its argument, and not its version: native code, in which it would
-  // be the argument itself, may have it where nobody writes to that memory by it, and nobody else gets to see
-  // it.
+  // The result of aten.data shares memory with its argument, but not the version counter. In native code it
+  // would be the argument itself. That is right if nothing writes through it and it does not leave the
+  // segment.
   void findApart() {
     apart_.assign(trace_.values.size(), false);
     const auto givesData = [this](const Instruction& ins) {
@@ -276,8 +276,8 @@ class Cutter {
     });
   }
 
-  // Does nothing that anybody could tell from its being done later: scalars that no operator uses, and
-  // objects that run no code when they are made.
+  // May it be done later without any difference? Scalars that no operator uses, and objects whose making runs
+  // no code.
   bool isSilent(const Instruction& ins) const {
     return (ir::isGraphOp(ins.op) && ins.op != Op::kAten) ||
            (ins.op == Op::kBuild && isQuietBuild(trace_, trace_.operandsOf(ins)[0]));
@@ -404,7 +404,8 @@ class Cutter {
     }
     const bool anySize = !native_ && traits.sizesOfData;  // an FX graph may leave sizes to its run
     if ((!traits.inGraph && !anySize) || (native_ && traits.collective) ||
-        (native_ && traits.writes && !mayBeWrite(trace_.opNames[ins.opName]) && !own_.takes(ins))) {
+        (native_ && traits.writes && !mayBeWrite(trace_.opNames[ins.opName]) &&
+         !own_.canFunctionalize(ins))) {
       return false;
     }
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
@@ -418,7 +419,7 @@ class Cutter {
   }
 
   bool needsCut(const Instruction& ins) {
-    return own_.needsCut(ins) || (!own_.takes(ins) && writes_.needsCut(ins)) ||
+    return own_.needsCut(ins) || (!own_.canFunctionalize(ins) && writes_.needsCut(ins)) ||
            ((guarded_ || reads_) && follows(ins)) || (followed_ && isRead(ins)) || derivesFromSeen(ins);
   }
 
@@ -439,7 +440,7 @@ class Cutter {
     return native_ && readsNumber(trace_, ins) && feeding_[ins.firstResult];
   }
 
-  // Native code looks at what calls return, and knows what it computes: a guard of all metadata of a tensor
+  // Native code checks results of calls, and knows what it computes: a guard of all metadata of a tensor
   // that the segment makes ends nothing. Not in training, where segments are run otherwise.
   bool isCheckedInside(const Instruction& ins) const {
     if (!native_ || ins.op != Op::kGuardMeta || followed_ || operators_ == 0 || usesLate(ins)) {
@@ -457,7 +458,7 @@ class Cutter {
 
   // Is the graph, with it, none that can be run again? An FX graph may write to tensors of its own.
   bool changesSomething(const Instruction& ins) const {
-    return isImpure(ins) && (native_ || !fresh_.takes(ins));
+    return isImpure(ins) && (native_ || !fresh_.isContainedWrite(ins));
   }
 
   bool usesLate(const Instruction& ins) const {
@@ -466,7 +467,7 @@ class Cutter {
     return std::any_of(used.begin(), used.end(), [this](ValueId v) { return late_[v]; });
   }
 
-  // Making an object that runs nobody's code: nobody can tell when that is.
+  // Makes an object without running code of the program, so the moment makes no difference.
   bool isBareBuild(const Instruction& ins) const {
     return !native_ && ins.op == Op::kBuild && isQuietBuild(trace_, trace_.operandsOf(ins)[0]);
   }
@@ -518,7 +519,7 @@ class Cutter {
     }
   }
 
-  // An operator that only reads numbers from tensors, which nothing in the graph needs: `is_nonzero`.
+  // An operator that only reads numbers from tensors, which nothing in the graph needs: `x.is_nonzero()`.
   bool isQuestion(const Instruction& ins) const {
     if (ins.op != Op::kAten || ins.resultCount == 0 || isImpure(ins)) {
       return false;
@@ -540,7 +541,7 @@ class Cutter {
     if (!native_) {
       fresh_.add(ins);
     } else {
-      if (!own_.takes(ins)) {
+      if (!own_.canFunctionalize(ins)) {
         writes_.add(ins);
       }
       own_.add(ins);
@@ -619,8 +620,8 @@ class Cutter {
     std::fill(insideBlock_.begin(), insideBlock_.end(), 0);
   }
 
-  // Making the result can't raise where it is a value or built-in containers of values, so nobody leaves
-  // there; else all locals at the end would be outputs.
+  // A result that is a value, or built-in containers of values, can be made without raising. So the run never
+  // leaves the trace at `ret`, and its snapshot goes; else all locals at the end would be outputs.
   void dropSnapshotOfReturn() {
     if (!out_.empty() && out_.back().op == Op::kRet &&
         isPlainBuild(trace_, trace_.operandsOf(out_.back())[0])) {

@@ -7,19 +7,21 @@
 // one by one, which must have the same effect as if the graph had never run. `input`s move before the segment
 // that they interrupt.
 //
-// For native code, which writes to what the outside sees when all else is done, operators that write in ways
-// that it does not know stay outside, and a segment ends before something reads a tensor of which a part has
-// been written, and before a write to a view that lies elsewhere in each run. Writes to tensors that the
-// segment has made stay inside where they can become new values (passes/own_writes.h), and so do guards of
-// metadata that native code checks anyway. An item() that operators compute with may be inside, too. Where
-// autograd follows, a segment ends after a tensor that the program gets to see and before what is made of
-// it (passes/seen_values.h); and where gradients are sent in buckets, it ends for each of these
-// (passes/gradient_cuts.h).
+// Native code writes to tensors of the program at the very end of a run. So for native code:
+//   - operators that write in ways that it does not know stay outside;
+//   - a segment ends before an operator that reads a tensor after a part of it was written, and before a
+//     write to a view whose place differs from run to run;
+//   - writes to tensors that the segment has made stay inside if they can become new values
+//     (passes/own_writes.h);
+//   - guards of metadata that native code checks anyway stay inside, and so may an item() that operators
+//     compute with;
+//   - if gradients are required, a segment ends after a tensor that the program sees and before what is
+//     made of it (passes/seen_values.h), and once for each bucket of gradients (passes/gradient_cuts.h).
 //
 // A region of the program (passes/regions.h) is inside a graph with both ends, or stays outside with all that
 // it holds. Native code takes the operations between the ends.
 //
-// What operators do is not known to the IR: SegmentOptions::traits says it. Run on request, for callables
+// The IR does not know what operators do: SegmentOptions::traits says it. Run on request, for callables
 // with a backend of their own; not part of the default pipeline. Linear in the size of the trace, times the
 // segments. No GIL.
 #pragma once
@@ -42,7 +44,7 @@ struct OperatorTraits {
   bool collective = false;     // exchanges data with other processes: no part of native code
 };
 using OperatorTraitsFn = OperatorTraits (*)(std::string_view opName);
-// By what the registry and ATen's names tell. Enough for tests; the driver asks the dispatcher.
+// From the registry and from names of ATen's operators. Enough for tests; the driver asks the dispatcher.
 OperatorTraits traitsByName(std::string_view opName);
 
 struct SegmentOptions {
@@ -56,7 +58,8 @@ struct SegmentOptions {
 // inside, unless autograd follows something there.
 bool readsNumber(const ir::Trace& trace, const ir::Instruction& ins);
 
-// Where the part that it has cut begins: `start`, or one before it if a mark of the parent is gone.
+// Returns where the part that was cut begins: at `start`, or one before it if a mark of the parent was
+// removed.
 uint32_t cutSegments(guard::Document& document, const SegmentOptions& options);
 void cutSegments(guard::Document& document);  // the pass's row: without knowledge of the dispatcher
 

@@ -45,9 +45,9 @@ std::string keyOf(const Node& node) {
   put(node.offset);
   put(node.reduced);
   put(node.behind);
-  put(node.taken.step);
-  put(node.taken.count);
-  put(node.taken.wraps);
+  put(node.indexed.step);
+  put(node.indexed.count);
+  put(node.indexed.wraps);
   for (const PartBound& bound : node.bounds) {
     put(bound.dim);
     put(bound.low);
@@ -98,7 +98,7 @@ std::vector<bool> varyingNodes(const TensorGraph& graph) {
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
     varies[id] = node.kind == NodeKind::kInput || node.write ||
-                 (!node.byForm &&
+                 (!node.metadataOnly &&
                   std::any_of(node.args.begin(), node.args.end(), [&](NodeId arg) { return varies[arg]; }));
   }
   return varies;
@@ -164,7 +164,7 @@ void dropUnusedNodes(TensorGraph& graph) {
     if (node.kind == NodeKind::kResult && !node.fresh) {
       mustRun[node.args[0]] = true;
     }
-    used[id] = used[id] || node.checked || node.relied;
+    used[id] = used[id] || node.checked || node.mustRun;
   }
   for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
     used[id] = used[id] || mustRun[id];

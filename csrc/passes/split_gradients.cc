@@ -45,7 +45,7 @@ class Flow {
     return flow;
   }
 
-  // From which nodes the sink can still be reached.
+  // The nodes from which the sink can be reached through edges that are not full: its side of the cut.
   std::vector<bool> reaching(size_t sink) const {
     std::vector<bool> seen(first_.size(), false);
     std::vector<size_t> waiting{sink};
@@ -170,14 +170,14 @@ class Splitter {
     }
   }
 
-  // Is a value only another look at its maker's first argument?
+  // Is the value a view of the first argument of the operator that made it?
   bool isView(ValueId value) const {
     const uint32_t at = madeBy_[value];
     return at != ir::kNone && gradientOf(operatorOf(at)) != nullptr &&
            sharingOf(trace_, trace_.code[at]) != Sharing::kNone;
   }
 
-  // Is it memory that others write to?
+  // Is the value's memory that of an input or output, to which the program may write?
   bool looksAtSeen(ValueId value) const {
     while (!isSeen_[value]) {
       const uint32_t at = madeBy_[value];
@@ -217,7 +217,8 @@ class Splitter {
     std::reverse(backward_.begin(), backward_.end());
   }
 
-  // What the backward takes from the forward, and what of it calls take, through views or not.
+  // Finds the values of the forward that the backward reads, and which of them a call (an operator that is
+  // not fused) takes, as they are or through views. A call needs the whole tensor, so it is saved.
   void findNeeds() {
     std::vector<bool> called(trace_.values.size(), false);
     for (size_t k = backward_.size(); k-- > 0;) {
@@ -302,7 +303,7 @@ class Splitter {
     }
   }
 
-  // Element by element, and of nothing that others may have written to by then.
+  // An elementwise result, none of whose arguments the program may have written to since.
   bool mayComputeAgain(ValueId value) const {
     if (!isPointwise(madeBy_[value]) || whole_[value]) return false;
     const std::vector<ValueId> arguments = used(madeBy_[value]);
@@ -311,11 +312,11 @@ class Splitter {
 
   int64_t weight(ValueId value) const {
     const bool isInput = std::ranges::find(graph_.inputs, value) != graph_.inputs.end() ||
-                         madeBy_[value] == ir::kNone;  // or what stands for one
+                         madeBy_[value] == ir::kNone;  // or a placeholder for one
     return isView(value) ? kNever : isInput ? 1 : bytesOf(value);
   }
 
-  // What has to be computed for the values, down to those of `known`.
+  // Marks the instructions that compute `values` from the values that are `known`.
   void findMade(const std::vector<ValueId>& values, const std::vector<bool>& known, std::vector<bool>& made) {
     std::vector<ValueId> waiting = values;
     while (!waiting.empty()) {
@@ -374,7 +375,8 @@ class Splitter {
     const auto now = std::ranges::find(graph_.now, value, &std::pair<ValueId, ValueId>::first);
     if (now != graph_.now.end()) return {.place = *placeIn(graph_, now->second), .now = true};
     const auto place = placeIn(graph_, value);
-    // A result that a tape runs through has its graph, which results of the segment don't have.
+    // A tape's backward needs the autograd graph of its result. The output of the node has no such graph, so
+    // the tensor with the graph is saved besides.
     const bool taped = std::ranges::find(taped_, value) != taped_.end();
     if (place && !(taped && place->from == ir::SegmentPlace::From::kOutput)) return {.place = *place};
     own_.push_back(value);
@@ -389,7 +391,7 @@ class Splitter {
     }
   }
 
-  // Whoever has no rule may raise, and who looks at contents.
+  // Operators without a derivative rule may raise, and so may those that check contents (an index).
   bool mayRaise(uint32_t at) const {
     const std::string_view name = nameOf(at);
     return ops::infoOf(ops::untapedOf(name)).has(ops::Trait::kRaisesOfData) ||
@@ -433,15 +435,15 @@ class Splitter {
 
   const GradientGraph& graph_;
   const ir::Trace& trace_;
-  std::vector<uint32_t> madeBy_;    // by value
+  std::vector<uint32_t> madeBy_;    // by value: the instruction that makes it
   std::vector<bool> isForward_;     // by value
-  std::vector<uint32_t> backward_;  // what leads to gradients, in order
-  std::vector<bool> needed_;        // by value of the forward: the backward takes it
-  std::vector<bool> isSeen_;        // by value: an input or output, to which others write
+  std::vector<uint32_t> backward_;  // the instructions of the backward that gradients need, in order
+  std::vector<bool> needed_;        // by value of the forward: the backward reads it
+  std::vector<bool> isSeen_;        // by value: an input or output, to which the program may write
   std::vector<bool> whole_;         // by value that is needed: a call takes it, or a view of it
-  std::vector<ValueId> taped_;      // what gradients of taped operators take
-  std::vector<bool> kept_;
-  std::vector<ValueId> own_;  // kept, and neither input nor result
+  std::vector<ValueId> taped_;      // operands of `taped.gradients`
+  std::vector<bool> kept_;          // by value: it is saved
+  std::vector<ValueId> own_;        // saved values that are neither input nor output
 };
 
 }  // namespace

@@ -1,14 +1,19 @@
 // Partitions the joint graph of a segment into a forward and a backward graph, and chooses which values are
 // saved from one to the other (rematerialization).
 //
-// Idea: a value that the backward takes from the forward is saved or computed again. What operators of the
-// backward take as whole tensors is saved. What kernels read is chosen by a minimum cut between values that
-// are expensive to compute again (inputs, results of calls and reductions) and the backward, weighted by
-// bytes; never more is saved than eager mode would. A view is never saved, but its base is.
+//   forward    %1 = matmul(%0, %w)     %2 = mul(%1, 2)     %3 = tanh(%2)
+//   backward   needs %0, %w (gradients of matmul) and %3 (gradient of tanh)
 //
-// The program may write to inputs and results of the segment in between (autograd does not notice
-// `x.data.mul_(2)`). The backward reads these where eager mode's backward reads them, and computes nothing
-// else from them again.
+// Each value that the backward needs is either saved or computed again. A value that an operator of the
+// backward takes as a whole tensor (matmul's %0 and %w) is saved. For values that fused kernels read, a
+// minimum cut decides, weighted by bytes: it separates values that are expensive to compute again (inputs,
+// results of calls and of reductions) from the backward. Here %3 can be computed again from %1, which has as
+// many bytes, so one tensor is saved either way. Never are more bytes saved than in eager mode. A view is
+// never saved, but its base is.
+//
+// The program may write to inputs and results of the segment between forward and backward (autograd does not
+// notice `x.data.mul_(2)`). The backward reads such a tensor only where eager mode's backward reads it, and
+// computes nothing else from it again.
 //
 // Pure function, no GIL.
 #pragma once
@@ -19,11 +24,11 @@
 namespace kintsugi::passes {
 
 struct TrainingSegments {
-  ir::Trace forward;   // the inputs of the segment; gives the node's outputs, then what is kept
-  ir::Trace backward;  // what is kept, then the gradients that arrive; gives those of inputs
-  ir::Trace epilogue;  // inputs of the segment, then the node's outputs
-  ir::KeptForm form;   // own values are counted after the outputs of `forward`
-  std::vector<ir::SegmentPlace> results;  // of the segment; kOwn: of the epilogue
+  ir::Trace forward;   // from the inputs of the segment to the node's outputs and the saved values of its own
+  ir::Trace backward;  // from the saved values and the gradients of outputs to the gradients of inputs
+  ir::Trace epilogue;  // from the inputs of the segment and the node's outputs to the other results
+  ir::KeptForm form;   // a place kOwn with index k is the k-th result of `forward` after the node's outputs
+  std::vector<ir::SegmentPlace> results;  // of the segment; kOwn with index k: the epilogue's k-th
   std::optional<bool> gradBefore;         // the grad mode that the segment has to start in
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "support/check.h"
+
 namespace kintsugi::passes {
 
 namespace {
@@ -73,6 +75,7 @@ Elem elemOf(std::string_view dtype) {
 }
 
 MemoryPlace memoryOf(const TensorGraph& graph, NodeId id) {
+  KINTSUGI_CHECK(id < graph.nodes.size(), "node ", id, " of ", graph.nodes.size());
   MemoryPlace place{id, 0};
   while (graph.nodes[place.base].kind == NodeKind::kView) {
     place.offset += graph.nodes[place.base].offset;

@@ -100,12 +100,12 @@ struct PartBound {
 
 struct Kernel;
 
-// A dimension of memory that places are looked up in.
-struct Taken {
-  int64_t step = 0;    // elements from one place to the next
-  int64_t count = 0;   // of places; others are errors, which a run leaves to replay
-  bool wraps = false;  // those below 0 are counted from the end
-  bool operator==(const Taken&) const = default;
+// An indexed dimension (Core::kTake): the index times `step` is an offset into memory.
+struct IndexedDim {
+  int64_t step = 0;    // elements from one index to the next
+  int64_t count = 0;   // indices from 0; any other is an error, and the run declines
+  bool wraps = false;  // negative indices count from the end
+  bool operator==(const IndexedDim&) const = default;
 };
 
 // Its strides are where it is in memory; kConst and kCall have none.
@@ -113,28 +113,28 @@ struct Node : ir::Strided<Size> {
   NodeKind kind = NodeKind::kInput;
   Core op = Core::kAdd;      // kPoint, kReduce
   Elem elem = Elem::kOther;  // kCall: none
-  bool fresh = false;  // kResult: its memory is surely its own, and nobody misses the call if it is not used
-  bool own = false;    // kResult: its memory is surely its own
-  bool checked = false;  // kResult: each run looks whether it is as expected
-  // kResult: open, and sizes of other nodes rest on it. kCall: it may raise. The call stays, whoever reads
-  // it.
-  bool relied = false;
-  bool open = false;         // kInput, kResult: sizes are told by the tensor of each run ...
-  bool byForm = false;       // kCall: takes no more than the type of its argument
-  bool product = false;      // kCall: a product without what is added (passes/products.h)
-  bool byRows = false;       // of products: the second argument has a row for each column of the result
-  bool packed = false;       // ... which has to be contiguous: the strides follow from the sizes
-  bool write = false;        // kPoint: it is stored to the memory of an input, its home
-  std::vector<NodeId> args;  // kCall: the nodes that its operands name
-  int64_t offset = 0;        // kView: first element, counted from the argument's first; else in `home`
-  NodeId home = ir::kNone;   // the kJoin, later on, in whose memory it lies
-  uint32_t dim = 0;          // kJoin: along which dimension; of `stacked` ones, arguments do not have it
+  bool fresh = false;        // kResult: `unaliased`, and the call may be dropped if it is unused
+  bool unaliased = false;    // kResult: it surely shares memory with no other tensor
+  bool checked = false;      // kResult: each run checks that its metadata is as expected
+  // kResult: open, and sizes of other nodes depend on it. kCall: it may raise. The call stays even if its
+  // results are unused.
+  bool mustRun = false;
+  bool open = false;          // kInput, kResult: its sizes are those of the tensor in each run
+  bool metadataOnly = false;  // kCall: uses only dtype and device of its argument, not its elements
+  bool product = false;       // kCall: a product without what is added (passes/products.h)
+  bool byRows = false;        // of products: the second argument has a row for each column of the result
+  bool packed = false;        // `open`, and it has to be contiguous: the strides follow from the sizes
+  bool write = false;         // kPoint: it is stored to the memory of an input, its home
+  std::vector<NodeId> args;   // kCall: the nodes that its operands name
+  int64_t offset = 0;         // kView: first element, counted from the argument's first; else in `home`
+  NodeId home = ir::kNone;    // the kJoin, later on, in whose memory it lies
+  uint32_t dim = 0;           // kJoin: along which dimension; of `stacked` ones, arguments do not have it
   bool stacked = false;
-  uint32_t reduced = 0;           // kReduce: how many dimensions ...
-  uint32_t behind = 0;            // ... and how many stay behind them
+  uint32_t reduced = 0;           // kReduce: over how many dimensions
+  uint32_t behind = 0;            // kReduce: how many dimensions stay behind those
   std::vector<PartBound> bounds;  // Core::kPart: of dimensions that are longer than 1
-  Taken taken;                    // Core::kTake
-  double most = 0;      // of a number that each run computes: the largest that kernels take; 0: none take it
+  IndexedDim indexed;             // Core::kTake
+  double largest = 0;   // of a number that each run computes: the largest that kernels take; 0: none take it
   double number = 0;    // kConst of a float type
   int64_t integer = 0;  // kConst of other types
   uint32_t instruction = ir::kNone;  // kCall, kView, kJoin: in the trace

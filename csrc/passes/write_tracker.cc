@@ -5,13 +5,15 @@
 #include <limits>
 #include <map>
 
+#include "support/check.h"
+
 namespace kintsugi::passes {
 
 using ir::ValueId;
 
 namespace {
 
-// No two elements are one, whatever the order of the dimensions.
+// True if each element has a memory place of its own. A transposed tensor has, an expanded one has not.
 bool isInjective(const Node& node) {
   if (!allFixed(node.sizes) || !allFixed(node.strides)) {
     return node.strides == contiguousStrides(node.sizes);
@@ -34,8 +36,8 @@ bool isInjective(const Node& node) {
 }
 
 struct Extent {
-  int64_t size = 1;   // of the one that lies first
-  int64_t other = 1;  // of the one after it
+  int64_t size = 1;   // of the tensor that begins first
+  int64_t other = 1;  // of the other one
 };
 
 // Have two tensors of the same memory, the second `offset` elements after the first, surely no element in
@@ -78,6 +80,7 @@ bool provablyDisjoint(const Node& first, const Node& second, int64_t offset) {
 }  // namespace
 
 void WriteTracker::setAlias(ValueId value, ValueId other) {
+  KINTSUGI_CHECK(value < tensorOf_.size() && other < tensorOf_.size(), "%", value, " is %", other);
   tensorOf_[value] = tensorOf_[other];
   contentOf_[value] = contentOf_[other];
   stale_[value] = stale_[other];
@@ -124,6 +127,8 @@ bool WriteTracker::mayOverlap(ValueId target, ValueId other) const {
 
 void WriteTracker::write(ValueId value, NodeId content) {
   const NodeId tensor = tensorOf_[value];
+  KINTSUGI_CHECK(tensor != ir::kNone && content < graph_.nodes.size(), "%", value, " is written to by node ",
+                 content);
   const MemoryPlace place = memoryOf(graph_, tensor);
   const NodeId input = place.base;
   const bool whole = isSame(tensor, input) && sameLayout(graph_.nodes[content], graph_.nodes[tensor]);
@@ -149,7 +154,7 @@ void WriteTracker::write(ValueId value, NodeId content) {
       stale_[other] = true;
     }
   }
-  // All that was to be stored where this is stored.
+  // This store covers earlier ones to the same place.
   std::erase_if(pending_, [&](const Pending& p) {
     return isSame(p.tensor, tensor) || (isSame(tensor, input) && memoryOf(graph_, p.tensor).base == input);
   });
@@ -160,6 +165,7 @@ void WriteTracker::finish() {
   for (const Pending& p : pending_) {
     const MemoryPlace place = memoryOf(graph_, p.tensor);
     const auto input = std::find(graph_.inputs.begin(), graph_.inputs.end(), place.base);
+    KINTSUGI_CHECK(input != graph_.inputs.end(), "a write to node ", place.base, ", which is no input");
     const Node& to = graph_.nodes[p.tensor];
     graph_.writes.push_back(
         {to, static_cast<uint32_t>(input - graph_.inputs.begin()), place.offset, to.elem});

@@ -1,5 +1,7 @@
 #include "pyapi/attribute_cache.h"
 
+#include "support/check.h"
+
 namespace kintsugi::pyapi {
 
 namespace {
@@ -46,6 +48,7 @@ void fillInstance(AttributeCache* cache, PyObject* owner, PyObject* name) {
   const uint32_t version = validTypeVersion(type);
   if (index >= 0 && version != 0) {
     cache->kind = AttributeCache::Kind::kInstance;
+    KINTSUGI_DCHECK(index < sharedKeys(type)->dk_nentries, "attribute ", index);
     cache->typeVersion = version;
     cache->index = index;
   }

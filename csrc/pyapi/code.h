@@ -1,5 +1,8 @@
 // Code objects: their variables, names and constants, the extra slot.
 //
+//   def f(x): return math.sqrt(x)      variableName(code, 0): "x"; nameAt(code, 0): "math"; nameAt(code, 1):
+//   "sqrt"
+//
 // Code objects are immutable here; whatever is stored in an extra slot is freed by CPython with the code
 // object. Threads: the GIL is needed.
 #pragma once
@@ -7,6 +10,7 @@
 #include <cstdint>
 
 #include "pyapi/internal.h"
+#include "support/check.h"
 
 namespace kintsugi::pyapi {
 
@@ -39,10 +43,12 @@ inline int firstLineOf(const PyCodeObject* code) { return code->co_firstlineno; 
 // The names and constants that instructions refer to by an index; borrowed.
 inline PyObject* namesOf(const PyCodeObject* code) { return code->co_names; }
 inline PyObject* nameAt(const PyCodeObject* code, uint32_t index) {
+  KINTSUGI_DCHECK(index < static_cast<size_t>(PyTuple_GET_SIZE(code->co_names)), "name ", index);
   return PyTuple_GET_ITEM(code->co_names, index);
 }
 inline PyObject* constantsOf(const PyCodeObject* code) { return code->co_consts; }
 inline PyObject* constantAt(const PyCodeObject* code, uint32_t index) {
+  KINTSUGI_DCHECK(index < static_cast<size_t>(PyTuple_GET_SIZE(code->co_consts)), "constant ", index);
   return PyTuple_GET_ITEM(code->co_consts, index);
 }
 
@@ -69,6 +75,8 @@ inline int firstFreeVariable(const PyCodeObject* code) { return code->co_nlocals
 inline int stackCapacity(const PyCodeObject* code) { return code->co_stacksize; }
 // The name of a variable by its index in the frame; borrowed.
 inline PyObject* variableName(const PyCodeObject* code, uint32_t index) {
+  KINTSUGI_DCHECK(index < static_cast<size_t>(PyTuple_GET_SIZE(code->co_localsplusnames)), "variable ",
+                  index);
   return PyTuple_GET_ITEM(code->co_localsplusnames, index);
 }
 inline bool isFreeVariable(const PyCodeObject* code, uint32_t index) {

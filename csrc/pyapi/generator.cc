@@ -4,6 +4,7 @@
 #include "pyapi/frame.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/ref.h"
+#include "support/check.h"
 #include KINTSUGI_VERSION_OBJECTS
 
 namespace kintsugi::pyapi {
@@ -29,6 +30,7 @@ PyObject* delegatesTo(PyGenObject* generator) {
   if (opcodeInfo(opcodeIn(next)).instruction != op::RESUME || (argumentIn(next) & 3) < 2) {
     return nullptr;
   }
+  KINTSUGI_DCHECK(stackDepth(frame) > 0, "a generator that delegates to nothing");
   return stackAt(frame, stackDepth(frame) - 1);
 }
 

@@ -13,6 +13,7 @@
 #include "pyapi/imports.h"
 #include "pyapi/module_code.h"
 #include "pyapi/ref.h"
+#include "support/check.h"
 
 namespace kintsugi::pyapi {
 
@@ -181,7 +182,10 @@ class KnownCode {
     size_t count = 0;
   };
 
-  static size_t index(CodeFamily family) { return static_cast<size_t>(family); }
+  static size_t index(CodeFamily family) {
+    KINTSUGI_DCHECK(static_cast<size_t>(family) < kFamilies, "family ", static_cast<int>(family));
+    return static_cast<size_t>(family);
+  }
   static uint32_t bit(CodeFamily family) { return uint32_t{1} << index(family); }
   static bool isPackage(std::string_view path) { return path.ends_with(".*"); }
 
@@ -263,6 +267,7 @@ KnownCode& knownCode() {
 
 PyObject* detail::findKnown(Known which) {
   const auto i = static_cast<size_t>(which);
+  KINTSUGI_DCHECK(i < std::size(kObjects), "known object ", i);
   if (Py_IsInitialized() == 0) return nullptr;
   const uint64_t version = modulesVersion();
   if (waiting[i].version == version) return nullptr;

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "pyapi/ref.h"
+#include "support/check.h"
 
 namespace kintsugi::pyapi {
 
@@ -47,6 +48,7 @@ const char* instructionName(uint8_t instruction) {
 }
 
 Decoded decode(const uint8_t* bytes, int32_t unit) {
+  KINTSUGI_DCHECK(unit >= 0, "unit ", unit);
   uint8_t opcode = bytes[2 * unit];
   uint32_t arg = bytes[2 * unit + 1];
   while (opcode == raw::EXTENDED_ARG) {
@@ -61,6 +63,7 @@ Decoded decode(const uint8_t* bytes, int32_t unit) {
     result.target = result.next + static_cast<int32_t>(arg) + meaning.skips;
   } else if (info.argument == ArgumentKind::kJumpBack) {
     result.target = result.next - static_cast<int32_t>(arg);
+    KINTSUGI_DCHECK(result.target >= 0, "the jump at ", unit, " leads in front of the code");
   }
   return result;
 }
@@ -71,6 +74,7 @@ Decoded decodeBefore(PyCodeObject* code, int32_t next) {
     PyErr_Clear();
     return {};
   }
+  KINTSUGI_CHECK(next >= 0 && next <= codeUnitCount(code), "unit ", next, " of ", codeUnitCount(code));
   const auto* units = reinterpret_cast<const uint8_t*>(PyBytes_AS_STRING(bytes.get()));
   for (int32_t unit = 0; unit < next;) {
     const Decoded in = decode(units, unit);

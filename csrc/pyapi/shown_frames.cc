@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "support/check.h"
+
 namespace kintsugi::pyapi {
 
 ShownFrames::ShownFrames() : tstate_(PyThreadState_Get()) { linkEvaluation(tstate_, state_); }
@@ -13,13 +15,17 @@ size_t ShownFrames::sizeOf(const PyCodeObject* code) {
 }
 
 void ShownFrames::allocate(size_t size, int count) {
+  KINTSUGI_CHECK(memory_ == nullptr, "frames are allocated twice");
   memory_ = std::make_unique<char[]>(size);
   next_ = memory_.get();
+  end_ = next_ + size;
   levels_ = count;
   takeRecursion(tstate_, levels_);
 }
 
 Frame* ShownFrames::push(PyFunctionObject* function, PyCodeObject* code, int32_t unit) {
+  KINTSUGI_CHECK(sizeOf(code) <= static_cast<size_t>(end_ - next_), "no room for a frame of ", sizeOf(code),
+                 " bytes behind ", frames_.size());
   auto* frame = reinterpret_cast<Frame*>(std::exchange(next_, next_ + sizeOf(code)));
   setFunction(frame, function);
   frame->f_globals = function->func_globals;
@@ -39,13 +45,17 @@ Frame* ShownFrames::push(PyFunctionObject* function, PyCodeObject* code, int32_t
 
 // CPython reads cells of free variables without checking that they exist.
 void ShownFrames::fillFreeVariables() {
+  KINTSUGI_CHECK(!frames_.empty(), "no frame to fill");
   Frame* frame = frames_.back();
   const PyCodeObject* code = codeOf(frame);
   const int first = firstFreeVariable(code);
   for (int k = 0; k < code->co_nfreevars; ++k) {
     PyObject* object = localAt(frame, first + k);
     if (object == nullptr || !PyCell_Check(object)) {
-      PyObject* cell = PyTuple_GET_ITEM(functionOf(frame)->func_closure, k);
+      PyObject* closure = functionOf(frame)->func_closure;
+      KINTSUGI_CHECK(closure != nullptr && k < PyTuple_GET_SIZE(closure), "free variable ", k,
+                     " has no cell");
+      PyObject* cell = PyTuple_GET_ITEM(closure, k);
       Py_XDECREF(exchangeLocal(frame, first + k, Py_NewRef(cell)));
     }
   }

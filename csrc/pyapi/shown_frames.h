@@ -36,8 +36,9 @@ class ShownFrames {
   EvaluationState state_;
   std::unique_ptr<char[]> memory_;
   char* next_ = nullptr;
+  char* end_ = nullptr;
   std::vector<Frame*> frames_;  // outermost first
-  int levels_ = 0;              // that the frames take of the recursion limit
+  int levels_ = 0;              // how much of the recursion limit the frames take
 };
 
 }  // namespace kintsugi::pyapi

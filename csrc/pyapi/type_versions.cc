@@ -5,6 +5,7 @@
 
 #include "pyapi/dict.h"
 #include "pyapi/types.h"
+#include "support/check.h"
 
 namespace kintsugi::pyapi {
 
@@ -68,6 +69,7 @@ bool TypeVersions::unchanged(const Kept& kept) const {
 }
 
 void TypeVersions::restore() {
+  KINTSUGI_CHECK(!kept_.empty(), "versions that were not remembered");
   std::unordered_map<PyTypeObject*, bool> same;
   for (const auto& [type, kept] : kept_) same[type] = kept.version != 0 && unchanged(kept);
   for (const auto& [type, kept] : kept_) {

@@ -105,11 +105,11 @@ struct TypeCheck {
 struct OpenDict {
   PyTypeObject* type = nullptr;
   std::vector<PyObject*> names;  // left out; the recording's constants hold them
-  std::vector<std::pair<pyapi::Ref<>, pyapi::Ref<>>> others;
+  std::vector<std::pair<pyapi::Ref<>, pyapi::Ref<>>> entries;
   pyapi::Word version = 0;  // in which they were so last
 };
 
-// A root whose subtree has words, or a root alone, which is looked at in every call.
+// A root whose subtree has words, or a root alone, which is checked in every call.
 struct Segment {
   NodeId node;
   bool leaf;

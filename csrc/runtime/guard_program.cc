@@ -12,7 +12,7 @@ int traverseBlock(const Block& block, visitproc visit, void* arg) {
   for (const Node& node : block.nodes) Py_VISIT(node.kept.get());
   for (const TypeCheck& check : block.types) Py_VISIT(check.mro.get());
   for (const OpenDict& open : block.openDicts) {
-    for (const auto& [name, value] : open.others) {
+    for (const auto& [name, value] : open.entries) {
       Py_VISIT(name.get());
       Py_VISIT(value.get());
     }

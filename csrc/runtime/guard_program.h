@@ -78,8 +78,8 @@ class GuardProgram {
   GuardFailure explainFailure(guard::BlockId block, const pyapi::Arguments& args, PyObject* const* values,
                               SlotArray slots = nullptr);
 
-  // The sources whose slots later blocks start from: whoever runs an opaque step has to hold references to
-  // these.
+  // The sources whose slots later blocks start from. A run has to hold references to these across opaque
+  // steps.
   const std::vector<ir::SourceId>& pinnedSources() const;
 
   size_t guardCount() const;

@@ -220,19 +220,19 @@ bool isLeftOut(const OpenDict& dict, PyObject* key) {
 }
 
 // Entry by entry: keys that are not left out keep their order, unless one is deleted and set again.
-bool othersHold(OpenDict& dict) {
+bool entriesMatch(OpenDict& dict) {
   const pyapi::Word version = *pyapi::dictVersionWord(pyapi::dictOf(dict.type));
   if (version == dict.version) return true;
   size_t next = 0;
   PyObject *key, *value;
   Py_ssize_t at = 0;
   while (PyDict_Next(pyapi::dictOf(dict.type), &at, &key, &value)) {
-    const bool expected = next < dict.others.size() && dict.others[next].first.get() == key;
-    if (expected && dict.others[next].second.get() != value) return false;
+    const bool expected = next < dict.entries.size() && dict.entries[next].first.get() == key;
+    if (expected && dict.entries[next].second.get() != value) return false;
     if (!expected && !isLeftOut(dict, key)) return false;
     next += expected ? 1 : 0;
   }
-  if (next != dict.others.size()) return false;
+  if (next != dict.entries.size()) return false;
   dict.version = version;
   return true;
 }
@@ -244,7 +244,7 @@ void setDictBaseline(OpenDict& dict) {
   Py_ssize_t at = 0;
   dict.version = *pyapi::dictVersionWord(pyapi::dictOf(dict.type));
   while (PyDict_Next(pyapi::dictOf(dict.type), &at, &key, &value)) {
-    if (!isLeftOut(dict, key)) dict.others.emplace_back(pyapi::newRef(key), pyapi::newRef(value));
+    if (!isLeftOut(dict, key)) dict.entries.emplace_back(pyapi::newRef(key), pyapi::newRef(value));
   }
 }
 
@@ -261,7 +261,7 @@ bool typeHolds(Block& block, TypeCheck& check) {
     if (version == known) continue;
     const auto open = std::find_if(block.openDicts.begin(), block.openDicts.end(),
                                    [base](const OpenDict& dict) { return dict.type == base; });
-    if (open == block.openDicts.end() || !othersHold(*open)) return false;
+    if (open == block.openDicts.end() || !entriesMatch(*open)) return false;
     known = version;
   }
   if (pyapi::ensureTypeVersion(check.type)) {

@@ -6,7 +6,7 @@
 //
 //   void* result = device.newTensor(layout);
 //   device.launch({.function = f, .numbers = numbers, .memory = memory, .count = 1000, .grain = 100});
-//   device.synchronize();  // before anybody reads the result on the processor
+//   device.synchronize();  // before the processor reads the result
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,10 @@
 // What a segment's native code does in one run: kernels, calls of operators and views, over one array of
-// values.
+// values, the slots.
+//
+//   slot 0, 1    inputs
+//   slot 2       kernel 0 makes it from slot 0        y = relu(x) * 2
+//   slot 3       call 0 makes it from slots 2 and 1   z = sort(y, w)          drops slot 2
+//   slot 4       view of slot 3                       the output
 //
 // Ownership: a NativePlan owns its calls and holds the machine code of its kernels. Threads: constant; each
 // run has a NativeFrame of its own (native_frame.h). GIL: not needed. Invalidation: none; whether a run fits
@@ -42,8 +47,8 @@ struct NativeSum {
   std::vector<Term> terms;
 };
 
-// What is read off tensors, computed and checked once they are there. A run whose sizes are not of the kind
-// that the plan was made for declines.
+// Numbers that a run reads from tensors (sizes, strides), computes from these, and checks, once the tensors
+// are there: at the start for inputs, after a call for its results. If a check fails, the run declines.
 struct NativeBinding {
   struct Load {
     uint32_t dim = 0;
@@ -73,7 +78,7 @@ struct NativeMade {
   uint32_t slot = 0;
   NativeLayout layout;
   uint32_t place = ir::kNone;  // its memory is kept between runs, as this one of NativeFrame::kept
-  uint32_t over = ir::kNone;  // a slot whose tensor lies the same, is used last here, and may be written over
+  uint32_t over = ir::kNone;   // a slot of the same layout, used last here: the result may take its memory
 };
 
 // A place in a tensor's memory.
@@ -92,7 +97,7 @@ struct NativeKernel {
   std::vector<int64_t> numbers;  // the extent of the inner dimension first
   std::vector<NativePatch> patches;
   size_t outerRank = 0;  // the extents of the outer dimensions come next
-  bool checks = false;   // it may find that a place looked up is not there: the run declines
+  bool checks = false;   // it checks indices; if one is out of range the run declines
   bool flat = false;     // threads share the inner dimension, else the rows
   int64_t cost = 1;      // of an element
   // A product: threads share pieces of so many rows and columns, of which one costs `cost`. 0: none.
@@ -140,30 +145,31 @@ struct NativeCall {
     torchapi::TensorLayout layout;
   };
   std::unique_ptr<torchapi::AtenCall> call;
-  // Of an operator that copies a tensor and then writes to the copy: the form that writes, and the tensor's
-  // slot. It works on the tensor itself where that is looked at here last and nobody else holds it.
+  // For an operator that copies a tensor and writes to the copy (`index_put`): its in-place form, and the
+  // slot of the tensor. The in-place form is called on the tensor itself if `lastLook` (nothing reads the
+  // tensor after this call) and the run holds the only reference to it.
   std::unique_ptr<torchapi::AtenCall> inPlace;
   uint32_t target = ir::kNone;
   bool lastLook = false;
-  // What that form does to plain tensors.
+  // The same write as a loop of our own, for plain tensors.
   struct Rows {
     torchapi::RowUpdate update;
     uint32_t index = 0, source = 0, result = 0;  // slots
   };
   std::optional<Rows> rows;
-  // Instead: a convolution with what is made of it.
+  // Instead of `call`: a convolution with the operators that follow it.
   std::unique_ptr<torchapi::FoldedConvolution> convolution;
-  // Instead: an operator that autograd differentiates, or the gradients of such a one.
+  // Instead of `call`: an operator that runs with autograd, or the gradients of such an operator.
   std::unique_ptr<torchapi::TapedCall> taped;
   struct Tape {
     std::vector<uint32_t> results, leaves, gradients;  // slots
-    std::vector<uint32_t> made;                        // by leaf; kNone: nobody uses it
+    std::vector<uint32_t> made;                        // by leaf: the slot of its gradient; kNone: unused
     uint32_t number = 0;                               // among the tapes of the segment
   };
   std::unique_ptr<Tape> tape;
-  bool restride = false;        // results that lie otherwise are copied
-  std::vector<Result> results;  // how they have to lie, for kernels to read them
-  bool whole = false;           // with autograd's part: the outside sees whose view the result is
+  bool restride = false;        // a result with other strides than expected is copied
+  std::vector<Result> results;  // the layout that kernels expect of each result
+  bool whole = false;           // with autograd: the program sees the result, and of what it is a view
   GradSetting grad = GradSetting::kOutside;
   uint32_t binding = ir::kNone;  // of its results
 };
@@ -207,8 +213,8 @@ struct NativePlan {
   std::vector<NativeView> views;
   std::vector<NativeProduct> products;
   std::vector<NativePlanStep> steps;
-  size_t steadySteps = 0;             // the first ones: what they make is the same in every run, ...
-  std::vector<uint32_t> steadySlots;  // ... and stays with the frame
+  size_t steadySteps = 0;             // how many of the first steps make the same in every run
+  std::vector<uint32_t> steadySlots;  // the results of these, which stay with the frame
   std::vector<uint32_t> drops;
   // Inputs that the last steps write to, and how often the program does. No other input may share memory
   // with them, which each run checks before it starts.

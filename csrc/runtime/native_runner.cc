@@ -568,7 +568,7 @@ void NativeRunner::pickFastestPlan() {
   planChosen(best, times);
 }
 
-std::unique_ptr<NativeFrame> NativeRunner::take(const NativePlan& plan) {
+std::unique_ptr<NativeFrame> NativeRunner::acquireFrame(const NativePlan& plan) {
   {
     std::lock_guard lock(mutex_);
     const auto found =
@@ -583,7 +583,7 @@ std::unique_ptr<NativeFrame> NativeRunner::take(const NativePlan& plan) {
   return std::make_unique<NativeFrame>(plan);
 }
 
-void NativeRunner::giveBack(std::unique_ptr<NativeFrame> frame) {
+void NativeRunner::releaseFrame(std::unique_ptr<NativeFrame> frame) {
   std::lock_guard lock(mutex_);
   idle_.push_back(std::move(frame));
 }
@@ -650,7 +650,7 @@ void NativeRunner::replayed(uint64_t nanoseconds) {
   updateMinimum(replayTime_, nanoseconds);
   const uint64_t native = lastTime_.exchange(kUnknownTime, std::memory_order_relaxed);
   if (native != kUnknownTime) {
-    won_.fetch_add(native <= nanoseconds ? 1 : -1, std::memory_order_relaxed);
+    turnBalance_.fetch_add(native <= nanoseconds ? 1 : -1, std::memory_order_relaxed);
   }
   if (turnsLeft_.load(std::memory_order_relaxed) == 0) {
     compareWithReplay();
@@ -670,7 +670,7 @@ void NativeRunner::compareWithReplay() {
     turnsLeft_.store(2 * turns_, std::memory_order_relaxed);
     return;
   }
-  const bool lostMost = won_.load(std::memory_order_relaxed) < 0;
+  const bool lostMost = turnBalance_.load(std::memory_order_relaxed) < 0;
   if (native != kUnknownTime && native > replay && lostMost &&
       !refused_.exchange(true, std::memory_order_acq_rel)) {
     replayIsFaster(native, replay);
@@ -680,7 +680,7 @@ void NativeRunner::compareWithReplay() {
 SegmentRunner::Status NativeRunner::runPlan(const NativePlan& plan, std::span<const Value> inputs,
                                             std::span<Value> outputs) {
   const torchapi::RunMemoryScope memory;  // a backward may run on its own
-  std::unique_ptr<NativeFrame> frame = take(plan);
+  std::unique_ptr<NativeFrame> frame = acquireFrame(plan);
   std::copy(inputs.begin(), inputs.end(), frame->values.begin());  // borrowed
   bool done = false;
   frame->begun = false;
@@ -722,7 +722,7 @@ SegmentRunner::Status NativeRunner::runPlan(const NativePlan& plan, std::span<co
   }
   frame->steady = done;
   const bool wasted = !done && frame->begun;
-  giveBack(std::move(frame));
+  releaseFrame(std::move(frame));
   if (wasted) {
     noteWastedRun();
   }

@@ -45,21 +45,20 @@ class NativeRunner : public SegmentRunner {
   }
   void replayed(uint64_t nanoseconds) final;
   void refuse() { refused_.store(true, std::memory_order_release); }
-  // There is nothing that a plan would do otherwise than the instructions. Before the first plan.
+  // A plan would consist of the same calls as the instructions, so none is made. Before the first plan.
   void leaveToCalls() {
     plain_.store(true, std::memory_order_relaxed);
     refuse();
   }
 
  protected:
-  // A run has come before there is a plan: compile one. Any thread, no GIL.
+  // There was a run but no plan: compile one. Any thread, no GIL.
   virtual void codeNeeded() = 0;
-  // Called before that, with the inputs of the run.
+  // Called before codeNeeded(), with the inputs of the run.
   virtual void observeInputs(std::span<const torchapi::Value> /*inputs*/) {}
   // Replay was faster: it keeps the segment. Any thread, no GIL.
   virtual void replayIsFaster(uint64_t native, uint64_t replay) = 0;
-  // A check of ours has failed in a run, which has declined. The code is not to be run again. Any thread, no
-  // GIL.
+  // An internal check failed in a run, which declined. The code must not be run again. Any thread, no GIL.
   virtual void failed(const std::string& text) = 0;
   // Of several plans this was the fastest; the best time of each. Any thread, no GIL.
   virtual void planChosen(size_t /*plan*/, std::span<const uint64_t> /*nanoseconds*/) {}
@@ -74,11 +73,11 @@ class NativeRunner : public SegmentRunner {
   void compareWithReplay();
   bool isPausing();
   void noteWastedRun();
-  std::unique_ptr<NativeFrame> take(const NativePlan& plan);
-  void giveBack(std::unique_ptr<NativeFrame> frame);
+  std::unique_ptr<NativeFrame> acquireFrame(const NativePlan& plan);
+  void releaseFrame(std::unique_ptr<NativeFrame> frame);
 
   std::atomic<const NativePlan*> plan_{nullptr};
-  // Of several ways: the plans, and how long they took. Set before plan_.
+  // The plans to choose from, and their best times. Set before plan_.
   struct Trials {
     std::vector<std::unique_ptr<const NativePlan>> plans;
     std::vector<std::atomic<uint64_t>> times;
@@ -89,14 +88,14 @@ class NativeRunner : public SegmentRunner {
   std::atomic<bool> plain_{false};  // before refused_ is
   std::atomic<uint64_t> runs_{0};
   std::atomic<uint32_t> wastedRuns_{0};  // runs in a row that declined after they had begun
-  std::atomic<uint32_t> pause_{0};       // so many runs are replayed because of them
+  std::atomic<uint32_t> pause_{0};       // how many runs will be replayed because of them
   uint32_t turns_ = 0;
-  std::atomic<uint32_t> turnsLeft_{0};  // of the comparison; even: native code's
-  std::atomic<uint32_t> rounds_{0};     // of turns that have not decided
+  std::atomic<uint32_t> turnsLeft_{0};  // of the comparison with replay; even: it is native code's turn
+  std::atomic<uint32_t> rounds_{0};     // how many rounds of turns were too close to decide
   std::atomic<uint64_t> nativeTime_{kUnknownTime};
   std::atomic<uint64_t> replayTime_{kUnknownTime};
   std::atomic<uint64_t> lastTime_{kUnknownTime};  // of the latest native turn
-  std::atomic<int32_t> won_{0};                   // turns, less those that were lost
+  std::atomic<int32_t> turnBalance_{0};           // turns that native code won, less those that it lost
   std::mutex mutex_;                              // of idle_
   std::vector<std::unique_ptr<NativeFrame>> idle_;
 };

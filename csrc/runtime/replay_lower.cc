@@ -268,8 +268,8 @@ void Lowering::findDroppedSources(const ir::SourceRoots& roots) {
   }
 }
 
-// Where a run looks again at what it has read (run_others.cc), its inputs are compared by their addresses. So
-// they must not die meanwhile.
+// Where a run checks again what it has read (run_revalidate.cc), its inputs are compared by their addresses.
+// So they must not die meanwhile.
 void Lowering::holdInputs() {
   if (!code_.droppedSources.empty()) return;
   const auto runs = [](const Step& step) { return step.op == Op::kAten || step.op == Op::kSegment; };

@@ -129,7 +129,8 @@ struct RunStorage {
   // An object's last reference, as far as the trace is concerned, and those to what was read from it.
   void dropReference(ir::ValueId value, const std::vector<guard::SourceId>& parts, PyObject** sources);
   void clear();
-  // After a run that has returned by `code` alone: the same, without looking at every value.
+  // The same after a run that returned from `code` itself, not from a side trace: it need not go through all
+  // values.
   void clearReturned(const ReplayCode& code);
 
  private:

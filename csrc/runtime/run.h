@@ -1,5 +1,10 @@
-// Inside runtime only: one run of a trace, step by step. replay.cc has the steps, run_segments.cc what graphs
-// of segments are, run_others.cc what other threads do meanwhile.
+// Inside runtime only: one run of a trace, step by step.
+//
+//   Run run(code, owner, args, slots, storage, false);
+//   switch (run.run()) { ... }        kReturn: run.result; else leave at the snapshot run.exitState
+//
+// replay.cc executes single steps, run_segments.cc segments and their graphs; run_revalidate.cc handles
+// changes that other threads make during the run.
 //
 // Ownership: borrows the program, the storage and the call's arguments. Threads: one run, one thread; the GIL
 // is held where a step needs it. Invalidation: none, as it lives for one call.
@@ -22,7 +27,7 @@
 
 namespace kintsugi::runtime {
 
-// Releases and takes the GIL, and gives it back whatever happens.
+// Releases and takes the GIL. The GIL is held again when this object dies.
 class GilSwitch {
  public:
   explicit GilSwitch(torchapi::CallState& calls) : calls_(calls) {}
@@ -85,21 +90,22 @@ class Run {
   Outcome run();
 
   RunView view() const { return {*recording_, values_, storage_.objects.data(), slots_, &storage_.numbers}; }
-  // Which guard has failed, with what it expected and saw, if the exit is at a guard block.
+  // If the exit is at a guard block: the guard that failed, with what it expected and saw.
   std::optional<GuardFailure> explainExit();
-  // Where the run is when it ends: the entry's trace or a side trace (held by the run).
+  // The trace in which the run ended: the entry's, or a side trace (held by the run).
   CompiledTrace& owner() const { return *owner_; }
-  // Has the run changed nothing that could be seen? Asked when it has failed: its steps' instructions, and
-  // those of the traces that it came through, are looked at. A write to memory counts, whoever holds it.
+  // Can the call be run again from its start, because nothing that the program can see has changed? Asked
+  // when a run has failed. Goes by the instructions that were run, in side traces too; each write to memory
+  // counts.
   bool isRepeatable() const;
-  // run() has ended in an operator's exception: may the interpreter run that instruction of the program
-  // again, which then raises as in eager mode? Bindings check arguments too, before operators do, in other
-  // words.
+  // If run() ended in an operator's exception: may the interpreter run that instruction of the program again,
+  // so that it raises as in eager mode? There, torch's Python bindings may raise first, with another message.
   bool canRaiseAgain() const;
-  // It has run from the entry to the return, and every step has dropped what died there.
+  // True if it ran from the entry to the return in one trace, and every step dropped the values that died
+  // there.
   bool isPlain() const { return side_ == nullptr && !exitSoon_; }
-  // An exit at this guard instruction; kNone: somewhere else, because a value was of another kind than
-  // recorded.
+  // The guard instruction at which the run left; kNone: it left elsewhere, since a value was not of the
+  // recorded kind.
   uint32_t exitGuard = ir::kNone;
 
   PyObject* result = nullptr;
@@ -131,15 +137,15 @@ class Run {
   void drop(const Step& step, uint32_t from, uint32_t to);
   void enteredBlock(guard::BlockId block);
   void noteWrite(const ir::Instruction& ins, PyObject* target, PyObject* key, PyObject* value);
-  bool othersHaveRun() const { return pyapi::gilSwitches(tstate_) != switches_; }
-  void lookAgain(const Step& step);
+  bool otherThreadsRan() const { return pyapi::gilSwitches(tstate_) != switches_; }
+  void revalidate(const Step& step);
   bool readsHold(bool identities);
   bool writesHold() const;
   bool repeatsNothing(const Step& step, size_t end) const;
-  // To be asked in front of each step: is the trace to be left there?
+  // Called before each step: does the run have to leave the trace there?
   bool leavesAt(const Step& step) {
-    if (othersHaveRun()) [[unlikely]] {
-      lookAgain(step);
+    if (otherThreadsRan()) [[unlikely]] {
+      revalidate(step);
     }
     if (pyapi::evalBreakerSet(tstate_)) [[unlikely]] {
       leaveSoon_ = leaveSoon_ || pyapi::mustServe(tstate_);
@@ -151,31 +157,31 @@ class Run {
   void switchTo(std::shared_ptr<CompiledTrace> side);
   bool guardHolds(const ReplayCode& code, const Step& step, size_t position);
 
-  // The program that runs: pointers, because the run goes from trace to trace.
+  // The program that runs. Pointers, because the run may go on in a side trace.
   const ReplayCode* code_;
   const recording::Recording* recording_;
   const ir::Trace* trace_;
   CompiledTrace* owner_;
-  std::shared_ptr<CompiledTrace> side_;  // holds owner_, when it is not the entry's
+  std::shared_ptr<CompiledTrace> side_;  // keeps owner_ alive if it is a side trace
   const pyapi::Arguments& args_;
   PyObject** slots_;
   RunStorage& storage_;
   torchapi::Value* values_;
   GilSwitch gil_;
   PyThreadState* const tstate_;
-  uint64_t switches_;      // of the GIL, when what the trace has read was looked at last ...
-  uint64_t lookedAt_ = 0;  // ... and the time
-  // Whose guards the current block has. Held, since a run may go on in a side trace.
+  uint64_t switches_;  // the count of GIL switches when the run last checked what other threads changed
+  uint64_t revalidatedAt_ = 0;  // the time of that check
+  // The trace whose guards the current block has. It may differ from owner_ after a side trace was entered.
   CompiledTrace* blockOwner_;
   std::shared_ptr<CompiledTrace> heldOwner_;
   guard::BlockId block_ = 0;
-  SegmentRunner* measured_ = nullptr;  // of the segment that is being replayed, if it wants to know the time
+  SegmentRunner* measured_ = nullptr;  // the runner that compares itself with the replay of its segment
   uint64_t measuredSince_ = 0;
-  const Step* raised_ = nullptr;  // the operator that has raised without a warning before
-  size_t reached_ = 0;            // where run() has ended: a position in code_->steps
+  const Step* raised_ = nullptr;  // the operator that raised, if it did not warn before
+  size_t reached_ = 0;            // the position in code_->steps where run() ended
   bool exitSoon_ = false;         // a value is not of the recorded kind: leave at the next snapshot
-  // Leave where the frames can be rebuilt and nothing is done twice: a trace function is there, a signal
-  // waits, or another thread has changed what the trace has read.
+  // Leave at the next step whose frames can be rebuilt and behind which nothing is done twice. Set if a trace
+  // function was set, a signal waits, or another thread has changed something that the trace has read.
   bool leaveSoon_ = false;
   bool acted_ = false;          // a step of the current block has changed something
   bool bypassRunners_ = false;  // runners must not run: see CompiledTrace::entryGuardsHold()

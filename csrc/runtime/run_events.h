@@ -23,7 +23,7 @@ diag::events::TextId entryOf(const CompiledTrace& trace);
 // A call or an effect of the trace, which began at `startNs` and is over now.
 void emitStep(const CompiledTrace& trace, uint32_t instruction, std::uint64_t startNs);
 
-// Does anybody look: the event stream, or torch's profiler?
+// Is the event stream or torch's profiler on?
 inline bool isObserved() { return diag::events::on() || torchapi::profilerActive(); }
 
 // What torch's profiler calls a step, and the trace itself: `kintsugi opaque crc32 (f.py:3)`.

@@ -26,7 +26,8 @@ class GraphRun final : public SegmentSteps {
   }
 
   bool stop(size_t number, std::span<Value> given, std::span<Value> made) override {
-    if (number != stops_ || left_ != Outcome::kNext || given.size() != segment_.stops[number].given.size() ||
+    if (number != stops_ || exitOutcome_ != Outcome::kNext ||
+        given.size() != segment_.stops[number].given.size() ||
         made.size() != segment_.stops[number].made.size()) {
       PyErr_SetString(PyExc_RuntimeError, "kintsugi: a backend does not make the steps of a graph in order");
       return false;
@@ -42,8 +43,8 @@ class GraphRun final : public SegmentSteps {
       if (ir::isStop(run_.trace_->code[run_.code_->steps[at_].index])) {
         stoppedAt_ = at_;
       }
-      left_ = run_.executeOffGraph(run_.code_->steps[at_], at_);
-      if (left_ != Outcome::kNext) {
+      exitOutcome_ = run_.executeOffGraph(run_.code_->steps[at_], at_);
+      if (exitOutcome_ != Outcome::kNext) {
         leave();
         return false;
       }
@@ -64,7 +65,7 @@ class GraphRun final : public SegmentSteps {
   bool complete() const { return stops_ == segment_.stops.size(); }
   size_t next() const { return next_; }  // of the steps that are not of the graph
   size_t at() const { return at_; }      // the last one that was run
-  Outcome left() const { return left_; }
+  Outcome exitOutcome() const { return exitOutcome_; }
   // Restores the exception with which the graph was left, in place of the backend's own.
   void restoreError() {
     PyErr_Clear();
@@ -85,7 +86,7 @@ class GraphRun final : public SegmentSteps {
   size_t next_ = 0;
   size_t at_ = 0;
   size_t stoppedAt_ = 0;
-  Outcome left_ = Outcome::kNext;
+  Outcome exitOutcome_ = Outcome::kNext;
   PyObject *type_ = nullptr, *value_ = nullptr, *traceback_ = nullptr;
 };
 
@@ -119,10 +120,10 @@ Outcome Run::executeSegment(size_t& position) {
   if (graph.begun()) {
     gil_.hold();
   }
-  if (graph.left() != Outcome::kNext) {
+  if (graph.exitOutcome() != Outcome::kNext) {
     position = graph.at();
     graph.restoreError();
-    return leaveSegment(graph, graph.at(), gradMode, graph.left());
+    return leaveSegment(graph, graph.at(), gradMode, graph.exitOutcome());
   }
   if (graph.begun() && (came == SegmentOutcome::kOneByOne || came == SegmentOutcome::kRaised)) {
     return goOnInside(graph, gradMode, came == SegmentOutcome::kRaised, position = graph.at());
@@ -156,7 +157,7 @@ Outcome Run::executeSegment(size_t& position) {
     const Outcome outcome = executeOffGraph(step, at);
     if (outcome != Outcome::kNext) {
       if (outcome == Outcome::kExit && isGuard(step.op)) {
-        segment.runner->left();
+        segment.runner->noteSideExit();
       }
       position = at;
       return leaveSegment(graph, at, gradMode, outcome);

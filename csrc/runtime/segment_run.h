@@ -1,10 +1,15 @@
 // Inside runtime only: one run of a segment's graph by its runner, and what to do when that fails.
 //
-// Idea: an exception inside a graph shows neither which instruction raised nor the frames at that point. So
-// the graph is rolled back and its instructions are run one by one: the one that raises has a snapshot.
-// Rolling back means dropping the results and restoring the random generator's state. A graph that has
-// written to tensors (their version counters show it) can't be rolled back: then the exception leaves through
-// the snapshot where the segment begins.
+//   segment [%0]
+//   %1 = aten.relu_.default %0            writes to an input
+//   %2 = aten.index.Tensor %1, [%3]       raises: an index is out of range
+//   segment.end [%2]
+//
+// An exception inside a graph shows neither which instruction raised nor the frames at that point. So the
+// graph is rolled back, and its instructions are run one by one: the one that raises has a snapshot. To roll
+// back is to drop the results and to restore the random generator's state. A graph that has written to
+// tensors of the program (their version counters show it, as for %0 here) can't be rolled back. Then the
+// exception leaves through the snapshot where the segment begins.
 //
 // Ownership: borrows everything. Threads: a run's own; GIL as the runner needs it. Invalidation: none.
 #pragma once
@@ -22,7 +27,7 @@
 namespace kintsugi::runtime {
 
 struct SegmentCode {
-  // See ir::SegmentStop. `offGraph`: so many of the steps below are run when the graph has come to it.
+  // See ir::SegmentStop. `offGraph`: how many of the steps of SegmentCode::offGraph come before the stop.
   struct Stop {
     std::vector<ir::ValueId> given;
     std::vector<ir::ValueId> made;
@@ -33,14 +38,14 @@ struct SegmentCode {
   std::vector<ir::ValueId> inputs;
   std::vector<ir::ValueId> outputs;
   std::vector<size_t> graph;     // steps of the graph
-  std::vector<size_t> offGraph;  // steps of the body that are not in the graph: they run after it
-  std::vector<bool> shows;       // by step of `offGraph`: it is given something that the graph makes
+  std::vector<size_t> offGraph;  // steps between the marks that are not in the graph: they run after it
+  std::vector<bool> shows;       // by step of `offGraph`: an operand is a value that the graph makes
   std::vector<Stop> stops;
-  // By step of `offGraph`: objects that die before it. The program may notice when an object goes.
+  // By step of `offGraph`: objects that die before it. The program may notice when an object dies.
   std::vector<std::vector<ir::ValueId>> dropsBefore;
-  std::vector<ir::ValueId> drops;  // what else dies between the marks and is there when a runner has stood in
-  bool dropsObjects = false;       // some of them are objects
-  std::vector<ir::ValueId> rewritten;  // of the graph's values: those in memory that it writes to
+  std::vector<ir::ValueId> drops;      // other values that are used last between the marks: dropped after it
+  bool dropsObjects = false;           // some of `drops` are objects
+  std::vector<ir::ValueId> rewritten;  // values of the graph whose memory a later operator of it writes to
   bool writes = false;
   bool writesUnseen = false;
   bool random = false;
@@ -51,12 +56,12 @@ struct SegmentCode {
 enum class SegmentOutcome : uint8_t {
   kDone,      // the outputs are in `values`
   kOneByOne,  // nothing has happened: run the instructions
-  kMeasured,  // likewise, and tell the runner how long that takes
-  kRaised,    // an exception is pending, and writes can't be taken back
-  kFailed,    // an exception is pending that is none of the program's
+  kMeasured,  // nothing has happened: run the instructions, and tell the runner how long that took
+  kRaised,    // an exception is pending, and the graph can't be rolled back
+  kFailed,    // an exception of the backend is pending, not of the program
 };
 
-// `steps`: those that the graph stops at; null where there are none.
+// `steps`: runs the steps of the graph's stops (segment_steps.h); null if it has none.
 SegmentOutcome runSegment(const SegmentCode& segment, torchapi::Value* values, SegmentSteps* steps);
 
 }  // namespace kintsugi::runtime

@@ -19,7 +19,7 @@ bool isRebuildable(const ir::Trace& trace, ir::StateId state);
 
 // Appends the frames of snapshot `state`, innermost first. A pending exception stays pending. False: an
 // object could not be made, and the exception that says so is pending instead. `context`: its tables are
-// filled, too (null: nobody records).
+// filled, too (null: no side trace is recorded).
 bool captureFrames(const RunView& run, ir::StateId state, std::vector<FrameImage>& images,
                    ExitContext* context = nullptr);
 

@@ -4,7 +4,7 @@
 // Rules: traces are tried in the order of their hits (a trace that hits more often than the one before it
 // changes places with it). Past the limit the least recently used trace is evicted; a callable is never left
 // to eager mode for having seen too many values. While a thread records (which runs Python code, so that
-// others get the GIL), calls of others that match no trace run eagerly; nobody ever waits.
+// other threads get the GIL), their calls that match no trace run eagerly; no thread ever waits.
 //
 // Ownership: traces are shared_ptr: a running call holds one, so that eviction and clear() never free a trace
 // under it. Threads: the GIL is needed everywhere but for stats(). Freeing a trace may run finalizers, thus

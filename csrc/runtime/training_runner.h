@@ -26,7 +26,7 @@ namespace kintsugi::runtime {
 
 struct TrainingPlans {
   torchapi::GradNodeForm form;
-  size_t ownCount = 0;       // what the forward gives after the node's outputs
+  size_t ownCount = 0;       // how many saved values the forward returns after the node's outputs
   size_t epilogueCount = 0;  // results of the epilogue
   // Masks are drawn first, and come after the inputs.
   struct Draw {
@@ -34,11 +34,11 @@ struct TrainingPlans {
     double probability = 0;  // of a one
   };
   std::vector<Draw> draws;
-  // Inputs that get what the node's outputs hold, at the very end.
+  // At the very end of a run, the content of one of the node's outputs is stored to an input.
   struct Store {
     uint32_t input = 0;
     uint32_t output = 0;
-    uint32_t times = 0;  // writes that version counters count
+    uint32_t times = 0;  // by how much the input's version counter rises
   };
   std::vector<Store> stores;
   std::unique_ptr<const NativePlan> forward;
@@ -48,7 +48,7 @@ struct TrainingPlans {
   std::vector<ir::SegmentPlace> results;        // kOwn: of the epilogue
   std::vector<NativePlan::Input> inputs;        // what they have to be
   std::optional<bool> gradBefore;               // the grad mode that a run has to start in
-  std::optional<bool> gradAfter;                // ... and leaves
+  std::optional<bool> gradAfter;                // the grad mode that it leaves; nullopt: the same
 };
 
 class TrainingRunner : public SegmentRunner {
@@ -65,22 +65,22 @@ class TrainingRunner : public SegmentRunner {
   Status run(std::span<const torchapi::Value> inputs, std::span<torchapi::Value> outputs) final;
 
   void setPlans(TrainingPlans plans);
-  // Each way is taken `turns` times, alternately, and what was faster stays. Before the first run.
+  // Runs alternate between plans and instructions, `turns` times each; the faster stays. Before the first
+  // run.
   void compare(uint32_t turns) { turnsLeft_.store(2 * turns, std::memory_order_relaxed); }
   void refuse() { refused_.store(true, std::memory_order_release); }
-  // There is nothing that a plan would do otherwise than the instructions. Before the first plan.
+  // A plan would consist of the same calls as the instructions, so none is made. Before the first plan.
   void leaveToCalls() {
     plain_.store(true, std::memory_order_relaxed);
     refuse();
   }
 
  protected:
-  // The segment has been run without plans. Any thread, no GIL.
+  // There was a run but no plans: compile them. Any thread, no GIL.
   virtual void codeNeeded() = 0;
-  // Replay has turned out to be faster. Any thread, no GIL.
+  // Replay was faster: it keeps the segment. Any thread, no GIL.
   virtual void replayIsFaster(uint64_t native, uint64_t replay) = 0;
-  // A check of ours has failed in a run, which has declined. The code is not to be run again. Any thread, no
-  // GIL.
+  // An internal check failed in a run, which declined. The code must not be run again. Any thread, no GIL.
   virtual void failed(const std::string& text) = 0;
 
  private:
@@ -88,7 +88,7 @@ class TrainingRunner : public SegmentRunner {
   class NativeCode;
   class ReplayCode;
   bool fits(const Code& code, std::span<const torchapi::Value> inputs) const;
-  // Nothing: it declines.
+  // nullopt: it declines.
   std::optional<torchapi::AttachedNodes> runForward(const std::shared_ptr<Code>& code, bool replay,
                                                     std::span<const torchapi::Value> inputs,
                                                     std::vector<torchapi::Value>& outputs);

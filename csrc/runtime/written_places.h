@@ -1,8 +1,8 @@
-// Which guards of a trace speak of a place that the trace itself writes.
+// Finds the guards of a trace that are about a place which the trace itself writes.
 //
-// Asked when another thread has run in the middle of a run (run_others.cc): by then the run's own effects may
-// have changed such places, so that their guards say nothing any more. A place is a key of a dict, an
-// attribute, a cell; lists, and what calls get, count as a whole.
+// When another thread has run in the middle of a run (run_revalidate.cc), guards are checked again. By then
+// the run's own effects may have changed such places (`self.n += 1`), so their guards are left out. A place
+// is a key of a dict, an attribute, or a cell. Lists, and objects that calls are given, count as a whole.
 //
 // Ownership: owns its tables. Threads: made with the GIL held, constant then. Invalidation: none. Example:
 //
@@ -20,7 +20,7 @@ class WrittenPlaces {
  public:
   explicit WrittenPlaces(const recording::Recording& recording);
   bool concerns(const guard::Guard& guard) const;
-  // Is it read from such a place?
+  // Is the source read from such a place?
   bool covers(guard::SourceId source) const { return covered_[source]; }
 
  private:

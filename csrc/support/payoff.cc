@@ -56,20 +56,20 @@ Payoff::Way Payoff::next() {
   return traceCount_ > eagerCount_ ? Way::kEager : Way::kTraces;
 }
 
-bool Payoff::ran(Way way, uint64_t ns, Sample sample) {
+bool Payoff::addSample(Way way, uint64_t ns, Sample sample) {
   if (phase_ != Phase::kComparing) return false;  // another thread has ended the comparison
   auto& times = way == Way::kEager ? eagerTimes_ : traceTimes_;
   size_t& count = way == Way::kEager ? eagerCount_ : traceCount_;
   if (count < kMostPairs) times[count++] = ns;
   recordedCount_ += sample.recorded ? 1 : 0;
-  return traceCount_ == eagerCount_ && traceCount_ > 0 && judge(sample.nativePending);
+  return traceCount_ == eagerCount_ && traceCount_ > 0 && decide(sample.nativePending);
 }
 
 // A thread that has to wait for a processor takes as long as a slow trace, so one pair says nothing, and a
 // few say something only where each call one way took longer than each the other way. Otherwise the medians
 // of all pairs decide. A recording says little of the calls after it, so pairs with recordings count from
 // the third on.
-bool Payoff::judge(bool nativePending) {
+bool Payoff::decide(bool nativePending) {
   const size_t pairs = traceCount_;
   if (pairs < (recordedCount_ > 0 ? 3 : 2)) return false;
   traceTime_ = median(traceTimes_, pairs);

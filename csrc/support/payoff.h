@@ -9,10 +9,10 @@
 // calls only.
 //
 // Plain data, not thread-safe. Example:
-//   payoff.doubt(Payoff::kSteps);
+//   payoff.addEvidence(Payoff::kSteps);
 //   const Payoff::Way way = payoff.next();
 //   const uint64_t ns = timed(way);
-//   if (!payoff.isUntimed()) payoff.ran(way, ns, {});
+//   if (!payoff.isUntimed()) payoff.addSample(way, ns, {});
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ class Payoff {
   };
 
   // Calls run along the traces and are not timed.
-  bool isSettled() const { return phase_ == Phase::kTraces; }
+  bool prefersTraces() const { return phase_ == Phase::kTraces; }
   // Calls run in eager mode and are not timed.
   bool prefersEager() const { return phase_ == Phase::kEager; }
   // Adds to the evidence that eager mode may be faster.
@@ -44,7 +44,7 @@ class Payoff {
   Way next();
   bool isUntimed() const { return untimed_; }
   // A timed call took `ns` nanoseconds. True: calls run in eager mode from now on.
-  bool ran(Way way, uint64_t ns, Sample sample);
+  bool addSample(Way way, uint64_t ns, Sample sample);
   // The last comparison: medians in nanoseconds.
   uint64_t eagerTime() const { return eagerTime_; }
   uint64_t traceTime() const { return traceTime_; }
@@ -60,7 +60,7 @@ class Payoff {
   void beginComparison();
   void keepTraces();
   bool leave();
-  bool judge(bool nativePending);
+  bool decide(bool nativePending);
 
   std::array<uint64_t, kMostPairs> traceTimes_{}, eagerTimes_{};
   size_t traceCount_ = 0, eagerCount_ = 0, recordedCount_ = 0;

@@ -129,6 +129,8 @@ std::unique_ptr<AtenCall> AtenCall::make(const ir::Trace& trace, uint32_t instru
   }
   for (uint32_t k = 0; k < used; ++k) {
     const ir::ValueId value = ins.firstResult + k;
+    KINTSUGI_CHECK(value < trace.values.size() && value < liveness.lastUse.size(), name, " makes %", value,
+                   " of ", trace.values.size());
     const bool dead = liveness.lastUse[value] == instruction;
     impl->slots.push_back({dead ? ir::kNone : value, kindOfType(trace.values[value].kind)});
   }

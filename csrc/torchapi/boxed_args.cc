@@ -4,6 +4,7 @@
 #include <ATen/core/List.h>
 #include <c10/core/InferenceMode.h>
 
+#include "support/check.h"
 #include "torchapi/tensor_access.h"
 
 namespace kintsugi::torchapi {
@@ -156,6 +157,7 @@ bool BoxedArgs::lowerList(const ir::Trace& trace, const ir::Operand& operand, Ar
   for (const ir::Operand& element : trace.listOf(operand)) {
     Element lowered;
     if (element.isValue()) {
+      KINTSUGI_CHECK(element.id < trace.values.size(), "%", element.id, " of ", trace.values.size());
       lowered.isValue = true;
       lowered.value = element.id;
       constant = false;
@@ -191,6 +193,7 @@ bool BoxedArgs::lowerArg(const ir::Trace& trace, const ir::Operand& operand, OpS
   using ir::OperandKind;
   switch (operand.kind) {
     case OperandKind::kValue:
+      KINTSUGI_CHECK(operand.id < trace.values.size(), "%", operand.id, " of ", trace.values.size());
       return lowerValue(operand.id, arg.cls);
     case OperandKind::kNone:
       // An undefined tensor, if the schema has no `?`.
@@ -214,6 +217,7 @@ bool BoxedArgs::lowerArg(const ir::Trace& trace, const ir::Operand& operand, OpS
       return true;
     }
     case OperandKind::kStr:
+      KINTSUGI_CHECK(operand.id < trace.strings.size(), "string ", operand.id, " of ", trace.strings.size());
       addConstant(trace.strings[operand.id]);
       return arg.cls == ArgClass::kString;
     case OperandKind::kDtype:
@@ -243,6 +247,9 @@ void BoxedArgs::push(const Value* values, std::vector<c10::IValue>& stack) const
         stack.emplace_back(tensorOf(values[arg.index]));
         break;
       case Kind::kInt:
+        KINTSUGI_DCHECK(
+            values[arg.index].kind == ValueKind::kInt || values[arg.index].kind == ValueKind::kBool, "%",
+            arg.index, " is no int");
         stack.emplace_back(values[arg.index].i);
         break;
       case Kind::kFloat: {

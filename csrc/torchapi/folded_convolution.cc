@@ -181,6 +181,9 @@ at::Tensor FoldedConvolution::Impl::computePlain(const Value* values) const {
 }
 
 FoldedConvolution::FoldedConvolution(ConvolutionForm form) : impl_(std::make_unique<Impl>()) {
+  KINTSUGI_CHECK(form.input != ir::kNone && form.weight != ir::kNone && form.result != ir::kNone,
+                 "a convolution without ", form.result != ir::kNone ? "operands" : "a result");
+  KINTSUGI_CHECK((form.mean == ir::kNone) == (form.variance == ir::kNone), "one of two statistics");
   impl_->form = std::move(form);
 }
 FoldedConvolution::~FoldedConvolution() = default;

@@ -114,7 +114,7 @@ uint64_t autocastWord(DispatchKeySet excluded) {
 }
 
 // Flags of torch.backends. Kernels read them when they run. What the getters in Python return is a constant
-// of a trace (calls/torch.cc).
+// of a trace (capture/calls/torch.cc).
 uint64_t backendsWord(at::Context& context) {
   uint64_t word = 0;
   for (const bool flag :

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "support/check.h"
 #include "torchapi/native_tensors.h"
 #include "torchapi/tensor_access.h"
 
@@ -47,6 +48,8 @@ bool KeptTensors::isStored(size_t input) const {
 }
 
 void KeptTensors::keepInputs(std::span<const Value> inputs) {
+  KINTSUGI_CHECK(inputs.size() <= form_.recompute.size(), inputs.size(), " inputs, of which ",
+                 form_.recompute.size(), " are known");
   inputs_.resize(inputs.size());
   for (size_t k = 0; k < inputs.size(); ++k) {
     if (inputs[k].kind != ValueKind::kTensor) continue;
@@ -63,6 +66,7 @@ void KeptTensors::keepInputs(std::span<const Value> inputs) {
   }
   for (const ir::KeptForm::Kept& kept : form_.kept) {
     if (kept.place.from != From::kInput) continue;
+    KINTSUGI_CHECK(kept.place.index < inputs_.size(), "input ", kept.place.index, " of ", inputs_.size());
     Seen& seen = inputs_[kept.place.index];
     if (!seen.then.defined()) seen.then = sameMemory(*seen.tensor.unsafeGetTensorImpl());
   }
@@ -71,6 +75,8 @@ void KeptTensors::keepInputs(std::span<const Value> inputs) {
 void KeptTensors::keepOutputs(std::span<const Value> outputs) {
   outputs_.resize(outputs.size());
   const auto keep = [&](const ir::SegmentPlace& place) {
+    KINTSUGI_CHECK(place.from != From::kOutput || place.index < outputs.size(), "output ", place.index,
+                   " of ", outputs.size());
     if (place.from != From::kOutput || outputs_[place.index].then.defined()) return;
     Seen& seen = outputs_[place.index];
     at::TensorImpl& impl = *implOf(outputs[place.index].tensor);

@@ -8,11 +8,14 @@
 #include <new>
 #include <utility>
 
+#include "support/check.h"
 #include "torchapi/tensor_access.h"
 
 namespace kintsugi::torchapi {
 
 void* newTensor(const TensorLayout& layout) {
+  KINTSUGI_DCHECK(layout.sizes.size() == layout.strides.size(), layout.strides.size(), " strides for ",
+                  layout.sizes.size(), " sizes");
   at::TensorBase made =
       at::detail::empty_strided_cpu(layout.sizes, layout.strides, scalarTypeOf(layout.dtype), false);
   return made.unsafeReleaseTensorImpl();
@@ -32,6 +35,8 @@ void* drawMask(const TensorLayout& layout, double probability) {
 
 void* aliasTensor(void* base, const TensorLayout& layout, int64_t offset) {
   const at::TensorImpl& from = *implOf(base);
+  KINTSUGI_DCHECK(layout.sizes.size() == layout.strides.size() && from.storage_offset() + offset >= 0,
+                  "a view at element ", offset);
   auto made = c10::make_intrusive<at::TensorImpl>(c10::Storage(from.storage()),
                                                   c10::DispatchKeySet(c10::DispatchKey::CPU),
                                                   c10::scalarTypeToTypeMeta(scalarTypeOf(layout.dtype)));

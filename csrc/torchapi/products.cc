@@ -4,6 +4,10 @@
 #include <ATen/Context.h>
 #include <dlfcn.h>
 
+#include <limits>
+
+#include "support/check.h"
+
 namespace kintsugi::torchapi {
 
 namespace {
@@ -37,6 +41,9 @@ bool hasFloatProducts() {
 }
 
 void multiplyFloats(const ProductShape& shape, const float* left, const float* right, float* result) {
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  KINTSUGI_CHECK(shape.n <= kMost && shape.m <= kMost && shape.k <= kMost, "a product of ", shape.m,
+                 " rows, ", shape.n, " columns and depth ", shape.k);
   // BLAS stores matrices by columns, so it has to compute right^T * left^T.
   const int n = static_cast<int>(shape.n), m = static_cast<int>(shape.m), k = static_cast<int>(shape.k);
   const int lda = static_cast<int>(shape.rightStride), ldb = static_cast<int>(shape.leftStride),

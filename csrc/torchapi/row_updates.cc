@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "support/check.h"
 #include "support/target.h"
 #include "torchapi/native_tensors.h"
 #include "torchapi/tensor_access.h"
@@ -159,6 +160,9 @@ bool updateTyped(const RowUpdate& update, const Shape& shape, void* target, cons
 RowUpdateStatus updateRows(const RowUpdate& update, void* target, void* index, void* source) {
   const bool rows = update.kind == RowUpdateKind::kAddRows || update.kind == RowUpdateKind::kCopyRows;
   const bool number = update.kind == RowUpdateKind::kScatterNumber;
+  KINTSUGI_CHECK(target != nullptr && index != nullptr && (source != nullptr || number), "rows of no tensor");
+  KINTSUGI_CHECK(update.kind != RowUpdateKind::kNone && update.kind != RowUpdateKind::kOther,
+                 "an update of kind ", static_cast<int>(update.kind));
   const at::TensorImpl& to = *implOf(target);
   const at::TensorImpl& places = *implOf(index);
   const auto dtype = c10::typeMetaToScalarType(to.dtype());

@@ -34,6 +34,8 @@ void* newLeaf(void* impl) {
 }
 
 AtenCall::Status TapedCall::run(Value* values, CallState& state) const {
+  KINTSUGI_CHECK(follows_.size() == leaves_.size(), follows_.size(), " arguments and ", leaves_.size(),
+                 " leaves");
   std::vector<void*> before;
   for (size_t k = 0; k < follows_.size(); ++k) {
     Value& value = values[follows_[k]];
@@ -63,6 +65,8 @@ thread_local std::exception_ptr tapeError;
 
 bool runTape(std::span<const Value> results, std::span<const Value> leaves, std::span<const Value> gradients,
              std::span<Value> out) {
+  KINTSUGI_CHECK(results.size() == gradients.size() && out.size() <= leaves.size(), "a tape of ",
+                 results.size(), " results and ", leaves.size(), " leaves");
   try {
     faultPoint("tape");
     const torch::autograd::variable_list targets = tensorsOf(leaves);
@@ -97,6 +101,7 @@ bool RequestedTapes::isRequested(uint32_t number) {
 }
 
 void skipTape(std::span<const Value> leaves, std::span<Value> out) {
+  KINTSUGI_CHECK(out.size() <= leaves.size(), "a tape of ", leaves.size(), " leaves");
   const BelowAutograd scope;
   for (size_t k = 0; k < out.size(); ++k) {
     clear(out[k]);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "support/check.h"
+
 namespace kintsugi::torchapi {
 
 size_t TensorTable::metaHash(const ir::TensorDesc& info) {
@@ -23,6 +25,7 @@ size_t TensorTable::metaHash(const ir::TensorDesc& info) {
 }
 
 void TensorTable::bind(const at::TensorImpl* impl, size_t stamp, ir::ValueId value, MetaLevel level) {
+  KINTSUGI_CHECK(value != ir::kNone && impl != nullptr, "a tensor without a value");
   auto [it, inserted] = known_.try_emplace(impl);
   if (!inserted && it->second.value < value) changed_[it->second.value] = value;
   it->second.value = value;
@@ -43,6 +46,7 @@ void TensorTable::forget(ir::ValueId value) {
 
 void TensorTable::setLevel(ir::ValueId value, MetaLevel level) {
   value = newest(value);
+  KINTSUGI_CHECK(value != ir::kNone, "the level of no value");
   if (value >= levels_.size()) {
     levels_.resize(value + 64, MetaLevel::kUnknown);
     declared_.resize(value + 64, MetaLevel::kUnknown);
@@ -53,6 +57,8 @@ void TensorTable::setLevel(ir::ValueId value, MetaLevel level) {
 
 std::vector<MetaLevel> TensorTable::takeLevels() {
   for (auto it = changed_.rbegin(); it != changed_.rend(); ++it) {
+    KINTSUGI_CHECK(it->first < declared_.size() && it->second < declared_.size(), "%", it->first, " is %",
+                   it->second, " of ", declared_.size());
     declared_[it->first] = std::min(declared_[it->first], declared_[it->second]);
   }
   return std::move(declared_);

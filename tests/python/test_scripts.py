@@ -20,6 +20,7 @@ check_identity = load("check_identity")
 check_sizes = load("check_sizes")
 check_statics = load("check_statics")
 check_references = load("check_references")
+check_comments = load("check_comments")
 check_docs = load("check_docs")
 api_reference = load("api_reference")
 
@@ -94,6 +95,36 @@ def test_statics_do_not_run_python(tmp_path: Path, text: str, expected: str) -> 
 def test_a_signature_says_who_owns(tmp_path: Path, text: str, expected: str) -> None:
     write(tmp_path, "csrc/runtime/x.h", "// A header.\n#pragma once\n\n" + text)
     problems = check_references.check_tree(tmp_path)
+    assert len(problems) == bool(expected) and all(expected in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("// `count`: how many.\nvoid grow(size_t count);\n", ""),
+        ("// `seen`: how many.\nvoid grow(size_t count);\n", "`seen`"),
+        ("void grow(size_t count);  // by `more`\n", "`more`"),
+        ("// `count` once, and `gone`\n// twice.\nvoid grow(size_t count);\n", "`gone`"),
+        ("// `bump` is of the file that implements it.\nvoid grow();\n", ""),
+        ("// `Other` is of what it includes.\nvoid grow();\n", ""),
+        ("// `self`, `__len__` and `None` are Python's, `KTG_LEVEL` is nobody's.\n", "`KTG_LEVEL`"),
+        ("// KTG_HOME is read in Python: `KTG_HOME`.\n", ""),
+        ('// Text of the IR: `prod`.\nconst char* text = "aten.prod";\n', ""),
+        ("//   x.add_(y)\n//\n// Writes to `x`.\n", ""),
+        ("// `x.add_(y)` writes to `x`, not to `z`.\n", "`z`"),
+        ("// See in/other.h and csrc/in/other.h.\n", ""),
+        ("// See in/none.h.\n", "in/none.h, which does not exist"),
+        ("// CPython's Objects/dictobject.h has it.\n", ""),
+        ('const char* path = "in/none.h";\nconst char* url = "//`x`";\n', ""),
+    ],
+)
+def test_comments_name_what_is_there(tmp_path: Path, text: str, expected: str) -> None:
+    write(tmp_path, "csrc/in/x.h", '// A header.\n#pragma once\n\n#include "in/other.h"\n\n' + text)
+    write(tmp_path, "csrc/in/x.cc", "void bump() {}\n")
+    write(tmp_path, "csrc/in/other.h", "struct Other {};\n")
+    write(tmp_path, "csrc/in/far.cc", "void gone(int seen, int more, int z);\n")
+    write(tmp_path, "python/kintsugi/x.py", 'os.environ.get("KTG_HOME")\n')
+    problems = check_comments.check_tree(tmp_path)
     assert len(problems) == bool(expected) and all(expected in problem for problem in problems), problems
 
 
@@ -328,7 +359,7 @@ def test_docs_find_what_is_not_there(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("module", [check_layers, check_references, check_sizes, check_docs])
+@pytest.mark.parametrize("module", [check_layers, check_references, check_comments, check_sizes, check_docs])
 def test_the_project_passes(module: ModuleType) -> None:
     assert module.check_tree(ROOT) == []
 

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "capture/attributes.h"
-#include "capture/calls/drive.h"
+#include "capture/calls/argument_iterator.h"
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
 #include "capture/calls/numpy.h"

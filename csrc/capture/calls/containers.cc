@@ -1,5 +1,5 @@
 // Models: list, tuple, dict and set, their constructors and methods.
-#include "capture/calls/drive.h"
+#include "capture/calls/argument_iterator.h"
 #include "capture/calls/model.h"
 #include "capture/calls/open_lists.h"
 #include "capture/open_values.h"

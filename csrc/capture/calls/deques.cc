@@ -2,7 +2,7 @@
 // list. Guards read nothing of other deques, so what changes those leaves the trace's knowledge valid.
 #include <algorithm>
 
-#include "capture/calls/drive.h"
+#include "capture/calls/argument_iterator.h"
 #include "capture/calls/model.h"
 
 namespace kintsugi::capture {
@@ -136,13 +136,13 @@ bool splitArguments(CallContext& ctx, size_t& iterable, size_t& length) {
 
 // `deque(x, maxlen=0)`, which only consumes an iterator.
 std::optional<Flow> dropItems(CallContext& ctx, Shadow& result) {
-  Driver driver(ctx, 0);
-  if (!driver.runsPythonCode()) return std::nullopt;
-  while (driver.next()) {
+  ArgumentIterator items(ctx, 0);
+  if (!items.runsPythonCode()) return std::nullopt;
+  while (items.next()) {
   }
-  if (driver.failed()) return driver.raise();
+  if (items.failed()) return items.raise();
   pyapi::Ref<> made = pyapi::steal(PyObject_CallFunction(ctx.callable, "()i", 0));
-  if (!made) return driver.raise();
+  if (!made) return items.raise();
   result = ctx.rec.objects.newVirtual(VirtualKind::kDeque, made.get());
   ctx.rec.objects.virtualOf(result).index = 1;
   return ctx.rec.steps.replaceCall(ctx, std::move(made));

@@ -1,5 +1,5 @@
 // Models: sum(), list() and tuple() of objects whose items Python code makes.
-#include "capture/calls/drive.h"
+#include "capture/calls/argument_iterator.h"
 #include "pyapi/order.h"
 
 namespace kintsugi::capture {
@@ -28,16 +28,16 @@ Flow iterableObject(CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   bool tuple = ctx.callable == reinterpret_cast<PyObject*>(&PyTuple_Type);
   if (!tuple && ctx.callable != reinterpret_cast<PyObject*>(&PyList_Type)) return opaqueModel(ctx, result);
-  Driver driver(ctx, 0);
+  ArgumentIterator items(ctx, 0);
   pyapi::Ref<> made = pyapi::steal(PyList_New(0));
   std::vector<Shadow> parts;
   const bool asks = !tuple || pyapi::tupleAsksLength();
-  if (!driver.begin() || (asks && !askLength(ctx))) return driver.raise();
-  while (driver.next()) {
-    if (PyList_Append(made.get(), driver.item()) < 0) return driver.raise();
-    parts.push_back(driver.shadow());
+  if (!items.begin() || (asks && !askLength(ctx))) return items.raise();
+  while (items.next()) {
+    if (PyList_Append(made.get(), items.item()) < 0) return items.raise();
+    parts.push_back(items.shadow());
   }
-  if (driver.failed()) return driver.raise();
+  if (items.failed()) return items.raise();
   if (tuple) made = pyapi::steal(PyList_AsTuple(made.get()));
   if (rec.live()) {
     if (tuple) {
@@ -54,17 +54,17 @@ Flow iterableObject(CallContext& ctx, Shadow& result) {
 Flow sumModel(CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   if (auto flow = iterateInstead(ctx, "sum_", result)) return *flow;
-  Driver driver(ctx, 0);
+  ArgumentIterator items(ctx, 0);
   if (ctx.kwnames != nullptr && !ctx.keyword("start")) return opaqueModel(ctx, result);
   Shadow sum = ctx.total() == 2 ? ctx.shadows.any(1) : Shadow::constant();
   bool number = ctx.total() == 1 || PyLong_CheckExact(ctx.args.any(1)) || torchapi::isTensor(ctx.args.any(1));
-  if (ctx.total() > 2 || !number || !driver.runsPythonCode()) return reduceModel(ctx, result, true);
+  if (ctx.total() > 2 || !number || !items.runsPythonCode()) return reduceModel(ctx, result, true);
   pyapi::Ref<> total = ctx.total() == 2 ? pyapi::newRef(ctx.args.any(1)) : pyapi::steal(PyLong_FromLong(0));
   if (torchapi::isTensor(total.get())) sum = rec.guards.tensorShadow(total.get(), sum);
   ir::StateId snap = rec.live() ? rec.snapshots.stateBefore() : ir::kNone;
-  while (driver.next()) {
-    PyObject* item = driver.item();
-    Shadow shadow = driver.shadow();
+  while (items.next()) {
+    PyObject* item = items.item();
+    Shadow shadow = items.shadow();
     bool tensors = torchapi::isTensor(item) || torchapi::isTensor(total.get());
     if (rec.live() && tensors) {
       if (torchapi::isTensor(item)) shadow = rec.guards.tensorShadow(item, shadow);
@@ -75,7 +75,7 @@ Flow sumModel(CallContext& ctx, Shadow& result) {
     if (rec.live() && tensors) {
       pyapi::Ref<> added;
       auto made = rec.torch.torchOperation(snap, added, [&] { return PyNumber_Add(total.get(), item); });
-      if (!made) return driver.raise();
+      if (!made) return items.raise();
       sum = *made;
       total = std::move(added);
       continue;
@@ -83,9 +83,9 @@ Flow sumModel(CallContext& ctx, Shadow& result) {
     bool constant = sum.isConst() && shadow.isConst() && isPlain(item) && isPlain(total.get());
     if (rec.live() && !constant) rec.abort(diag::Code::KTG0103, {"the items of a generator"});
     total = pyapi::steal(PyNumber_Add(total.get(), item));
-    if (!total) return driver.raise();
+    if (!total) return items.raise();
   }
-  if (driver.failed()) return driver.raise();
+  if (items.failed()) return items.raise();
   result = sum;
   return rec.steps.replaceCall(ctx, std::move(total));
 }

@@ -1,7 +1,7 @@
 // Models: the methods of list.
 #include <algorithm>
 
-#include "capture/calls/drive.h"
+#include "capture/calls/argument_iterator.h"
 #include "capture/calls/model.h"
 #include "capture/calls/open_lists.h"
 #include "capture/lists.h"

@@ -15,6 +15,7 @@
 #include "pyapi/plain.h"
 #include "pyapi/slices.h"
 #include "pyapi/types.h"
+#include "support/check.h"
 
 namespace kintsugi::capture {
 
@@ -133,6 +134,7 @@ void findMissing() {
 void addModels(const ModelRow* rows, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     if (!isNewRow(rows[i])) continue;
+    KINTSUGI_CHECK(rows[i].callable != nullptr && rows[i].model != nullptr, "row ", i, " is not complete");
     entries().push_back(ModelEntry{rows[i].callable, {}, rows[i].model, rows[i].facts});
     findObjects(entries().size() - 1);
   }

@@ -3,7 +3,7 @@
 // A model adds the guards for what the callable reads, executes the call instruction (through the recorder)
 // exactly once, and says what the result's shadow is. A callable without a row is an opaque step. Rows are
 // found by the callable's identity: "math.sqrt" is that attribute of that module, "list.append" the method
-// descriptor of the type. Files register their rows in `registerAllModels`;
+// descriptor of the type. Files add their rows where `entryOf` in model.cc first asks for the table;
 // docs/howto/add-a-c-callable-model.md says how to add one. Thread: the recording one, GIL held. The table is
 // made once and never freed.
 #pragma once

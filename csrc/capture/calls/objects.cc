@@ -2,7 +2,7 @@
 #include <string>
 
 #include "capture/attributes.h"
-#include "capture/calls/drive.h"
+#include "capture/calls/argument_iterator.h"
 #include "capture/calls/model.h"
 #include "capture/classes.h"
 #include "capture/sizes.h"

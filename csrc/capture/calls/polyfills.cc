@@ -7,7 +7,7 @@
 #include <unordered_set>
 
 #include "capture/callee.h"
-#include "capture/calls/drive.h"
+#include "capture/calls/argument_iterator.h"
 #include "capture/calls/function_modes.h"
 #include "capture/calls/group_uses.h"
 #include "capture/calls/lazy.h"

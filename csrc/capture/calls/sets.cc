@@ -1,6 +1,6 @@
 // Models: set and frozenset. A set of the trace holds constants, and members by identity: tensors and objects
 // of the trace. The latter are the `parts` of its Virtual.
-#include "capture/calls/drive.h"
+#include "capture/calls/argument_iterator.h"
 #include "capture/calls/model.h"
 #include "capture/shown.h"
 #include "capture/tables/pauses.h"

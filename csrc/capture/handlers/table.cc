@@ -2,6 +2,7 @@
 
 #include "capture/handlers/handlers.h"
 #include "pyapi/opcodes.h"
+#include "support/check.h"
 
 namespace kintsugi::capture {
 
@@ -21,7 +22,10 @@ constexpr std::array<OpHandler, op::kCount> kHandlers = makeTable();
 
 }  // namespace
 
-OpHandler handlerOf(uint8_t opcode) { return kHandlers[opcode]; }
+OpHandler handlerOf(uint8_t opcode) {
+  KINTSUGI_DCHECK(opcode < kHandlers.size(), "no handler for op ", int(opcode));
+  return kHandlers[opcode];
+}
 
 std::string opcodeName(uint8_t opcode) { return pyapi::instructionName(opcode); }
 

@@ -40,7 +40,7 @@ void ClassVersions::renew() {
   for (const auto& [base, version] : before.dicts) {
     const auto contents = before.contents.find(base);
     same[base] = *pyapi::dictVersionWord(pyapi::dictOf(base)) == version ||
-                 (contents != before.contents.end() && othersAreSame(base, contents->second.get()));
+                 (contents != before.contents.end() && closedEntriesEqual(base, contents->second.get()));
   }
   for (const auto& [i, order] : before.guards) {
     PyTypeObject* type = constants_.typeAt(guards_[i].key);
@@ -53,7 +53,7 @@ void ClassVersions::renew() {
 }
 
 // True if the class has the same entries as before, apart from open ones.
-bool ClassVersions::othersAreSame(PyTypeObject* type, PyObject* before) const {
+bool ClassVersions::closedEntriesEqual(PyTypeObject* type, PyObject* before) const {
   Py_ssize_t same = 0, open = 0;
   PyObject *key, *value;
   Py_ssize_t place = 0;

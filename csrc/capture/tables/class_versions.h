@@ -38,7 +38,7 @@ class ClassVersions {
     std::unordered_map<PyTypeObject*, uint64_t> dicts;         // the versions of the classes' dicts
     std::unordered_map<PyTypeObject*, pyapi::Ref<>> contents;  // copies of dicts with open attributes
   };
-  bool othersAreSame(PyTypeObject* type, PyObject* before) const;
+  bool closedEntriesEqual(PyTypeObject* type, PyObject* before) const;
 
   std::vector<guard::Guard>& guards_;
   const ConstantPool& constants_;

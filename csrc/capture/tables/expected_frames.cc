@@ -1,5 +1,7 @@
 #include "capture/tables/expected_frames.h"
 
+#include "support/check.h"
+
 namespace kintsugi::capture {
 
 void ExpectedFrames::expect(PendingFrame pending, const ShadowFrame* current) {
@@ -25,7 +27,7 @@ void ExpectedFrames::entered(ShadowFrame& frame) {
   if (!later_.empty()) owner_ = &frame;
 }
 
-bool ExpectedFrames::left(const ShadowFrame& frame, Flow how, bool ofGenerator) {
+bool ExpectedFrames::frameExited(const ShadowFrame& frame, Flow how, bool ofGenerator) {
   raised_ = how == Flow::kRaise;
   gaveItem_ = how == Flow::kYield || (how == Flow::kReturn && !ofGenerator);
   if (later_.empty() || owner_ != &frame) return false;
@@ -42,6 +44,7 @@ bool ExpectedFrames::left(const ShadowFrame& frame, Flow how, bool ofGenerator) 
 }
 
 std::vector<Shadow> ExpectedFrames::takeItems() {
+  KINTSUGI_CHECK(!collected_.empty(), "items of a generator that was not asked for them");
   std::vector<Shadow> items = std::move(collected_.back().items);
   collected_.pop_back();
   return items;

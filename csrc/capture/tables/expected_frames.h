@@ -4,14 +4,14 @@
 // the frame, the announcement says what the arguments are. C code may call several functions in turn, as
 // zip() does with its iterators. Then the later frames are announced too: each waits for the return of the
 // one before, and the results are collected. Frames are expected for one instruction at a time. While an
-// instruction waits for an inner frame (`owner`), its later announcements stay.
+// instruction waits for an inner frame (`owner_`), its later announcements stay.
 //
 // Owned by the Recorder; the recording thread, GIL held. Announced arguments are borrowed from the value
 // stack. Example:
 //
 //   expected.expect(pending, frames.current());
 //   ... CPython enters the frame: expected.entered(frame) ...
-//   ... it returns: expected.setResult(shadow); expected.left(frame, Flow::kReturn, false) ...
+//   ... it returns: expected.setResult(shadow); expected.frameExited(frame, Flow::kReturn, false) ...
 #pragma once
 
 #include <deque>
@@ -40,7 +40,7 @@ class ExpectedFrames {
   // The announced frame begins.
   void entered(ShadowFrame& frame);
   // A frame was left. Returns true if a later one is pending now.
-  bool left(const ShadowFrame& frame, Flow how, bool ofGenerator);
+  bool frameExited(const ShadowFrame& frame, Flow how, bool ofGenerator);
 
   // The result of the frame that was left last; null: none yet.
   Shadow result() const { return result_; }

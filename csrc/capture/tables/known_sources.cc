@@ -22,6 +22,8 @@ uint64_t sourceHash(uint64_t parent, guard::SourceKind kind, PyObject* key, int6
 }
 
 KnownSources::Found KnownSources::find(const Path& path, guard::BlockId block) {
+  KINTSUGI_CHECK(path.parent == ir::kNone || path.parent < hashes_.size(), "a source that is read from $",
+                 path.parent, " of ", hashes_.size());
   const uint64_t parent = path.parent == ir::kNone ? kNoParent : hashes_[path.parent];
   const uint64_t hash = sourceHash(parent, path.kind, path.key, path.index);
   const auto [entry, isNew] =
@@ -31,6 +33,7 @@ KnownSources::Found KnownSources::find(const Path& path, guard::BlockId block) {
 
 void KnownSources::append(const Found& found, const guard::SourceNode& node, PyObject* object) {
   KINTSUGI_CHECK(found.id == hashes_.size(), "source $", found.id, " is added as $", hashes_.size());
+  KINTSUGI_CHECK(nodes_.size() == hashes_.size(), nodes_.size(), " nodes for ", hashes_.size(), " sources");
   nodes_.push_back(node);
   hashes_.push_back(found.hash);
   objects_.push_back(object);
@@ -38,6 +41,7 @@ void KnownSources::append(const Found& found, const guard::SourceNode& node, PyO
 }
 
 void KnownSources::adopt(const std::vector<uint64_t>& hashes) {
+  KINTSUGI_CHECK(hashes_.empty(), "sources of a parent behind sources of its own");
   hashes_ = hashes;
   objects_.resize(hashes_.size(), nullptr);
   shadows_.resize(hashes_.size(), Shadow::null());

@@ -4,10 +4,12 @@
 
 #include "capture/tables/virtual_table.h"
 #include "pyapi/plain.h"
+#include "support/check.h"
 
 namespace kintsugi::capture {
 
 void WrittenEntries::note(PyObject* key, Shadow shadow, PyObject* object) {
+  KINTSUGI_CHECK(key != nullptr, "an entry without a key");
   if (!entries_) entries_ = pyapi::steal(PyDict_New());
   const pyapi::Ref<> encoded = pyapi::steal(encodeShadow(shadow));
   const pyapi::Ref<> address = pyapi::steal(PyLong_FromVoidPtr(object));
@@ -26,6 +28,8 @@ std::optional<WrittenEntries::Entry> WrittenEntries::find(PyObject* key) const {
     PyErr_Clear();
     return std::nullopt;
   }
+  KINTSUGI_CHECK(PyTuple_CheckExact(entry) && PyTuple_GET_SIZE(entry) == 3,
+                 "a written entry of another form");
   return Entry{decodeShadow(PyTuple_GET_ITEM(entry, 0)), PyLong_AsVoidPtr(PyTuple_GET_ITEM(entry, 1))};
 }
 
@@ -36,6 +40,7 @@ void Overlay::noteDeleted(PyObject* key) {
 }
 
 void Overlay::written(PyObject* dict, PyObject* key, Shadow shadow, PyObject* value) {
+  KINTSUGI_CHECK(PyDict_Check(dict), "an overlay of an object that is no dict");
   if (!entries.contains(key) && PyDict_Contains(dict, key) == 0) {
     if (!fresh) fresh = pyapi::steal(PyDict_New());
     PyDict_SetItem(fresh.get(), key, Py_True);

@@ -7,25 +7,44 @@
 #include <utility>
 
 #include "pyapi/frame_fields.h"
+#include "support/check.h"
 
 namespace kintsugi::pyapi {
 
-inline PyObject* localAt(const Frame* frame, int index) { return frame->localsplus[index]; }
+// The interpreter reads and writes slots in every instruction, so these checks are those of debug builds.
+inline PyObject* localAt(const Frame* frame, int index) {
+  KINTSUGI_DCHECK(index >= 0 && index < localsPlusCount(codeOf(frame)), "variable ", index);
+  return frame->localsplus[index];
+}
 inline PyObject* exchangeLocal(Frame* frame, int index, PyObject* value) {
+  KINTSUGI_DCHECK(index >= 0 && index < localsPlusCount(codeOf(frame)), "variable ", index);
   return std::exchange(frame->localsplus[index], value);
 }
 
 inline PyObject** stackBase(Frame* frame) { return frame->localsplus + codeOf(frame)->co_nlocalsplus; }
-inline PyObject** takeStack(Frame* frame) { return frame->localsplus + std::exchange(frame->stacktop, -1); }
+inline PyObject** takeStack(Frame* frame) {
+  KINTSUGI_DCHECK(frame->stacktop >= localsPlusCount(codeOf(frame)), "the stack was taken before");
+  return frame->localsplus + std::exchange(frame->stacktop, -1);
+}
 inline void giveStack(Frame* frame, PyObject** top) {
+  KINTSUGI_DCHECK(top >= stackBase(frame) && top - stackBase(frame) <= stackCapacity(codeOf(frame)),
+                  "the stack ends at entry ", top - stackBase(frame));
   frame->stacktop = static_cast<int>(top - frame->localsplus);
 }
 inline int stackDepth(const Frame* frame) { return frame->stacktop - codeOf(frame)->co_nlocalsplus; }
 inline PyObject* stackAt(const Frame* frame, int index) {
+  KINTSUGI_DCHECK(index >= 0 && index < stackCapacity(codeOf(frame)), "entry ", index);
   return frame->localsplus[codeOf(frame)->co_nlocalsplus + index];
 }
-inline void pushOn(Frame* frame, PyObject* object) { frame->localsplus[frame->stacktop++] = object; }
-inline PyObject* popFrom(Frame* frame) { return frame->localsplus[--frame->stacktop]; }
+inline void pushOn(Frame* frame, PyObject* object) {
+  KINTSUGI_DCHECK(stackDepth(frame) >= 0 && stackDepth(frame) < stackCapacity(codeOf(frame)), "depth ",
+                  stackDepth(frame));
+  frame->localsplus[frame->stacktop++] = object;
+}
+inline PyObject* popFrom(Frame* frame) {
+  KINTSUGI_DCHECK(stackDepth(frame) > 0, "depth ", stackDepth(frame));
+  return frame->localsplus[--frame->stacktop];
+}
 
 // For a new frame: unsets all variables and empties the stack.
 inline void emptySlots(Frame* frame) {

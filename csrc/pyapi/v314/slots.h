@@ -11,6 +11,7 @@
 
 #include "pyapi/frame_fields.h"
 #include "pyapi/v314/references.h"
+#include "support/check.h"
 
 namespace kintsugi::pyapi {
 
@@ -33,8 +34,13 @@ inline _PyStackRef giveReference(PyObject* object) {
   return PyStackRef_FromPyObjectSteal(object);
 }
 
-inline PyObject* localAt(const Frame* frame, int index) { return objectIn(frame->localsplus[index]); }
+// The interpreter reads and writes slots in every instruction, so these checks are those of debug builds.
+inline PyObject* localAt(const Frame* frame, int index) {
+  KINTSUGI_DCHECK(index >= 0 && index < localsPlusCount(codeOf(frame)), "variable ", index);
+  return objectIn(frame->localsplus[index]);
+}
 inline PyObject* exchangeLocal(Frame* frame, int index, PyObject* value) {
+  KINTSUGI_DCHECK(index >= 0 && index < localsPlusCount(codeOf(frame)), "variable ", index);
   _PyStackRef slot = value != nullptr ? PyStackRef_FromPyObjectSteal(value) : PyStackRef_NULL;
   slot = std::exchange(frame->localsplus[index], slot);
   return PyStackRef_IsNull(slot) ? nullptr : PyStackRef_AsPyObjectSteal(slot);
@@ -61,11 +67,15 @@ inline int stackDepth(const Frame* frame) {
   return static_cast<int>(frame->stackpointer - frame->localsplus) - codeOf(frame)->co_nlocalsplus;
 }
 inline PyObject* stackAt(const Frame* frame, int index) {
+  KINTSUGI_DCHECK(index >= 0 && index < stackCapacity(codeOf(frame)), "entry ", index);
   const _PyStackRef slot = frame->localsplus[codeOf(frame)->co_nlocalsplus + index];
   return PyStackRef_IsTaggedInt(slot) ? nullptr : objectIn(slot);
 }
 inline void pushOn(Frame* frame, PyObject* object) { *frame->stackpointer++ = giveReference(object); }
-inline PyObject* popFrom(Frame* frame) { return takeReference(*--frame->stackpointer); }
+inline PyObject* popFrom(Frame* frame) {
+  KINTSUGI_DCHECK(stackDepth(frame) > 0, "depth ", stackDepth(frame));
+  return takeReference(*--frame->stackpointer);
+}
 
 inline void emptySlots(Frame* frame) {
   const int count = codeOf(frame)->co_nlocalsplus;

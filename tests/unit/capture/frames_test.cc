@@ -40,11 +40,11 @@ TEST(ExpectedFrames, CollectTheResultsOfFramesInTurn) {
   EXPECT_FALSE(expected.pending().active);
   EXPECT_FALSE(expected.isIdle());
   expected.setResult(Shadow::value(7));
-  EXPECT_TRUE(expected.left(first, Flow::kReturn, false));
+  EXPECT_TRUE(expected.frameExited(first, Flow::kReturn, false));
   EXPECT_EQ(expected.pending().positional, 2U);
   expected.entered(second);
   expected.setResult(Shadow::value(8));
-  EXPECT_FALSE(expected.left(second, Flow::kReturn, false));
+  EXPECT_FALSE(expected.frameExited(second, Flow::kReturn, false));
   EXPECT_EQ(expected.results(), (std::vector<Shadow>{Shadow::value(7)}));
   EXPECT_EQ(expected.result(), Shadow::value(8));
 }
@@ -55,7 +55,7 @@ TEST(ExpectedFrames, ForgetLaterOnesWhenOneRaises) {
   expected.expect(named(1), nullptr);
   expected.expectNext(named(2));
   expected.entered(frame);
-  EXPECT_FALSE(expected.left(frame, Flow::kRaise, false));
+  EXPECT_FALSE(expected.frameExited(frame, Flow::kRaise, false));
   EXPECT_TRUE(expected.raised());
   EXPECT_FALSE(expected.gaveItem());
   EXPECT_TRUE(expected.isIdle());
@@ -72,16 +72,16 @@ TEST(ExpectedFrames, KeepLaterOnesWhileInnerFramesRun) {
   expected.expect(named(3), &inner);
   EXPECT_TRUE(expected.isEntered(&inner));
   expected.cancel();
-  EXPECT_TRUE(expected.left(owner, Flow::kReturn, false));
+  EXPECT_TRUE(expected.frameExited(owner, Flow::kReturn, false));
   EXPECT_EQ(expected.pending().positional, 2U);
 }
 
 TEST(ExpectedFrames, OfGeneratorsGiveItemsWhenTheyYield) {
   ExpectedFrames expected;
   ShadowFrame frame;
-  expected.left(frame, Flow::kYield, true);
+  expected.frameExited(frame, Flow::kYield, true);
   EXPECT_TRUE(expected.gaveItem());
-  expected.left(frame, Flow::kReturn, true);  // it is over
+  expected.frameExited(frame, Flow::kReturn, true);  // it is over
   EXPECT_FALSE(expected.gaveItem());
 }
 

@@ -23,7 +23,7 @@ std::string calls(Payoff& payoff, const World& world, int count) {
     const Way way = payoff.next();
     ways += way == Way::kEager ? 'e' : 't';
     if (payoff.isUntimed()) continue;
-    payoff.ran(way, way == Way::kEager ? world.eager(k) : world.along(k), world.sample);
+    payoff.addSample(way, way == Way::kEager ? world.eager(k) : world.along(k), world.sample);
   }
   return ways;
 }
@@ -34,7 +34,7 @@ std::function<uint64_t(int)> always(uint64_t ns) {
 
 TEST(Payoff, WithoutDoubtNothingIsCompared) {
   Payoff payoff;
-  EXPECT_TRUE(payoff.isSettled());
+  EXPECT_TRUE(payoff.prefersTraces());
   EXPECT_EQ(calls(payoff, {always(10), always(1000), {}}, 5), "ttttt");
 }
 
@@ -54,7 +54,7 @@ TEST(Payoff, WhatIsFasterStays) {
             "tttt"
             "tete"
             "tt");
-  EXPECT_TRUE(payoff.isSettled());
+  EXPECT_TRUE(payoff.prefersTraces());
 }
 
 TEST(Payoff, ASmallDifferenceTakesAllPairs) {
@@ -64,7 +64,7 @@ TEST(Payoff, ASmallDifferenceTakesAllPairs) {
   calls(slower, {always(100), always(106), {}}, 20);
   calls(equal, {always(100), always(102), {}}, 20);
   EXPECT_TRUE(slower.prefersEager());
-  EXPECT_TRUE(equal.isSettled());
+  EXPECT_TRUE(equal.prefersTraces());
 }
 
 TEST(Payoff, OneSlowCallDecidesNothing) {
@@ -72,7 +72,7 @@ TEST(Payoff, OneSlowCallDecidesNothing) {
   payoff.addEvidence(Payoff::kSteps);
   const World world{always(10), [](int call) { return call == 6 ? 3500u : 9u; }, {}};
   calls(payoff, world, 24);
-  EXPECT_TRUE(payoff.isSettled());
+  EXPECT_TRUE(payoff.prefersTraces());
 }
 
 TEST(Payoff, OneSlowCallInEagerModeDecidesNothing) {
@@ -86,7 +86,7 @@ TEST(Payoff, ARecordedCallSaysLittle) {
   Payoff payoff;
   payoff.addEvidence(Payoff::kSteps);
   calls(payoff, {always(10), [](int call) { return call == 4 ? 900u : 9u; }, {.recorded = true}}, 24);
-  EXPECT_TRUE(payoff.isSettled());
+  EXPECT_TRUE(payoff.prefersTraces());
   Payoff always900;
   always900.addEvidence(Payoff::kSteps);
   calls(always900, {always(10), always(900), {.recorded = true}}, 10);
@@ -102,7 +102,7 @@ TEST(Payoff, NativeCodeThatIsNotReadyIsWaitedFor) {
   world.along = always(60);
   world.sample.nativePending = false;
   calls(payoff, world, 40);
-  EXPECT_TRUE(payoff.isSettled());
+  EXPECT_TRUE(payoff.prefersTraces());
 }
 
 TEST(Payoff, WaitingForNativeCodeHasAnEnd) {
@@ -132,21 +132,21 @@ TEST(Payoff, TheTracesAreTriedAgain) {
   EXPECT_GE(tried, 2);
   EXPECT_LE(tried, 10);  // what they take longer is a hundredth of the whole at most
   calls(payoff, {always(10), always(5), {}}, 20000);
-  EXPECT_TRUE(payoff.isSettled());
+  EXPECT_TRUE(payoff.prefersTraces());
 }
 
 TEST(Payoff, DoubtsAddUpAndPatienceGrows) {
   Payoff payoff;
   for (uint64_t k = 0; k + 1 < Payoff::kDecisive; ++k) payoff.addEvidence(Payoff::kExit);
-  EXPECT_TRUE(payoff.isSettled());
+  EXPECT_TRUE(payoff.prefersTraces());
   payoff.addEvidence(Payoff::kExit);
-  EXPECT_FALSE(payoff.isSettled());
+  EXPECT_FALSE(payoff.prefersTraces());
   calls(payoff, {always(10), always(9), {}}, 20);
-  ASSERT_TRUE(payoff.isSettled());
+  ASSERT_TRUE(payoff.prefersTraces());
   payoff.addEvidence(Payoff::kSteps);
-  EXPECT_TRUE(payoff.isSettled());
+  EXPECT_TRUE(payoff.prefersTraces());
   payoff.addEvidence(Payoff::kSteps);
-  EXPECT_FALSE(payoff.isSettled());
+  EXPECT_FALSE(payoff.prefersTraces());
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Iterates over an argument in place of a C function (sum, list, tuple). Items are taken one by one, and the
 // Python code that makes them is recorded. No exit is possible until the call is over.
 //
-// Example: Driver driver(ctx, 0); while (driver.next()) use(driver.item(), driver.shadow()); driver.failed()
+// Example: ArgumentIterator items(ctx, 0); while (items.next()) use(items.item(), items.shadow());
+// items.failed()
 // ... Lives for one model call; GIL held.
 #pragma once
 
@@ -15,10 +16,10 @@ bool makesFrames(CallContext& ctx, size_t argument);
 // can go on, between two items. Nothing: it is not such a call.
 std::optional<Flow> iterateInstead(CallContext& ctx, const char* polyfill, Shadow& result);
 
-class Driver {
+class ArgumentIterator {
  public:
   // Iterates over argument `at` of the call.
-  Driver(CallContext& ctx, size_t at) : ctx_(ctx), at_(at) {}
+  ArgumentIterator(CallContext& ctx, size_t at) : ctx_(ctx), at_(at) {}
   // True if Python code makes the items of the argument.
   bool runsPythonCode() const;
   // Makes the iterator. False: failed().

@@ -1,14 +1,18 @@
-// What other threads do while a trace runs.
+// Changes by other threads while a trace runs.
 //
-// A run reads what is older than the trace at its entry, or where a guard block is entered. Its operators
-// release the GIL, so another thread may change by then what the program reads later. In front of each step
-// that acts (an effect, a call), a run in which others have had the GIL looks again: where something that the
-// trace has read is another object now, or something that it has written has been written over, the trace is
-// left there and the interpreter goes on with what there is. Where nothing differs, all that the trace knows
-// is true at this moment, and stays so until an operator runs again.
+// A trace reads older objects at its entry, or where a guard block is entered. Its operators release the GIL.
+// So another thread may change by then what the program reads later:
 //
-// A run without such a step behind its operators reads as if all of it had happened at its entry. But a long
-// one looks again from time to time, so that a loop ends when another thread tells it to.
+//   y = self.weight @ x        # thread 1, traced; meanwhile thread 2 sets self.n = 100
+//   self.n = self.n + 1
+//
+// Before each step that acts (an effect, a call), the run checks whether another thread has had the GIL. If
+// so, it reads again what the trace has read, and what it has written. If anything differs, the run leaves
+// the trace there, and the interpreter goes on with the present objects. If nothing differs, all that the
+// trace knows is true at this moment, and stays so until an operator runs again.
+//
+// A run with no such step behind its operators is as if all of it had happened at its entry. A long one
+// checks from time to time nevertheless, so that a loop ends when another thread tells it to.
 #include <algorithm>
 
 #include "diag/events.h"
@@ -43,7 +47,7 @@ void Run::noteWrite(const ir::Instruction& ins, PyObject* target, PyObject* key,
 
 namespace {
 
-// Is what was written there still there? True where nobody can tell.
+// Does the place still hold what the run wrote there? True where that can't be found out.
 bool isThere(const OwnWrite& write) {
   if (write.key == nullptr) return PyCell_GET(write.target) == write.value;
   PyObject* dict = write.target;
@@ -75,15 +79,15 @@ bool Run::writesHold() const {
 }
 
 // In front of an operator the GIL need not be held: then the number of switches is a hint.
-void Run::lookAgain(const Step& step) {
+void Run::revalidate(const Step& step) {
   constexpr uint64_t kInterval = 5'000'000;  // ns: as often as CPython lets threads run by default
   if (!step.acts) {
     const uint64_t now = diag::events::nowNs();
-    if (step.op != Op::kAten || lookedAt_ == 0 || now - lookedAt_ < kInterval) {
-      lookedAt_ = lookedAt_ == 0 ? now : lookedAt_;
+    if (step.op != Op::kAten || revalidatedAt_ == 0 || now - revalidatedAt_ < kInterval) {
+      revalidatedAt_ = revalidatedAt_ == 0 ? now : revalidatedAt_;
       return;
     }
-    lookedAt_ = now;
+    revalidatedAt_ = now;
     gil_.hold();
   }
   switches_ = pyapi::gilSwitches(tstate_);

@@ -1,16 +1,16 @@
-#include "capture/calls/drive.h"
+#include "capture/calls/argument_iterator.h"
 
 #include "capture/calls/model.h"
 
 namespace kintsugi::capture {
 
-bool Driver::runsPythonCode() const {
+bool ArgumentIterator::runsPythonCode() const {
   Shadow shadow = ctx_.shadows[at_];
   if (shadow.isVirtual() && ctx_.rec.objects.virtualOf(shadow).kind == VirtualKind::kGenerator) return true;
   return !shadow.isValue() && pythonMethod(ctx_.args[at_], "__iter__") != nullptr;
 }
 
-bool Driver::begin() {
+bool ArgumentIterator::begin() {
   RecordContext& rec = ctx_.rec;
   PyObject* object = ctx_.args[at_];
   iteratorShadow_ = ctx_.shadows[at_];
@@ -30,7 +30,7 @@ bool Driver::begin() {
   return !failed_;
 }
 
-bool Driver::next() {
+bool ArgumentIterator::next() {
   RecordContext& rec = ctx_.rec;
   if (failed_ || (!iterator_ && !begin())) return false;
   PyObject* method = pythonMethod(iterator_.get(), "__next__");
