@@ -145,8 +145,10 @@ runtime::SegmentRunner::Status FxRunner::run(std::span<const Value> inputs, std:
     }
     args.push_back(owned.back().get());
   }
-  if (compiling_) {
-    return Status::kDeclined;  // on another thread, or further up this one's stack
+  // Where the program's own code runs behind operators, a graph that raises can't be run again.
+  if (compiling_ ||
+      torchapi::operatorsCallPython()) {  // ... on another thread, or further up this one's stack
+    return Status::kDeclined;
   }
   if (const Ref<> examples = std::move(examples_)) {
     if (!areLike(examples.get(), {args.data() + 1, inputs.size()})) {

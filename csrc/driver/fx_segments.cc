@@ -279,7 +279,8 @@ bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi
   // A call that has changed what its own guards look at may have made a trace that never runs.
   runtime::SlotBuffer slots;
   slots.reserve(document.sources.nodes.size());
-  const bool atEntry = trace.recording().globalStates.front().isCurrent() &&
+  const bool atEntry = !torchapi::operatorsCallPython() &&
+                       trace.recording().globalStates.front().isCurrent() &&
                        (args == nullptr || trace.guards().check(0, *args, nullptr, slots.data()));
   const std::vector<Ref<>> objects =
       atEntry && args != nullptr ? runtime::resolveSources(trace.recording(), *args) : std::vector<Ref<>>();

@@ -11,6 +11,7 @@
 #include "pyapi/errors.h"
 #include "pyapi/frame.h"
 #include "pyapi/imports.h"
+#include "pyapi/made_polyfills.h"
 #include "pyapi/module_code.h"
 #include "pyapi/ref.h"
 #include "support/check.h"
@@ -158,6 +159,11 @@ class KnownCode {
       if (!found_[i].done && state != Search::kMissing) waiting_[index(family)] = true;
     }
     versions_[index(family)] = busy ? 0 : version;  // no dict has version 0
+  }
+
+  void addMade(PyObject* code, CodeFamily family) {
+    Found found;
+    add(code, family, found);
   }
 
   std::vector<KnownRow> rows() {
@@ -315,6 +321,8 @@ void findKnownObjects() {
     detail::findKnown(static_cast<Known>(i));
   }
 }
+
+void addPolyfill(PyObject* code) { knownCode().addMade(code, CodeFamily::kPolyfills); }
 
 void hidePolyfills() { knownCode().update(CodeFamily::kPolyfills); }
 

@@ -251,7 +251,9 @@ Outcome Run::executeAten(const Step& step) {
     return Outcome::kNext;
   }
   gil_.hold();
-  raised_ = status == AtenCall::Status::kRaised && !storage_.calls.hasWarnings() ? &step : nullptr;
+  const bool ofOperator = status == AtenCall::Status::kRaised && !storage_.calls.hasWarnings() &&
+                          !storage_.calls.isErrorOfPython();
+  raised_ = ofOperator ? &step : nullptr;
   // Only warnings look at the frames; showing them costs too much for every call.
   VisibleFrames frames(view(), storage_.calls.hasWarnings() ? step.snap : ir::kNone);
   if (status == AtenCall::Status::kRaised) {

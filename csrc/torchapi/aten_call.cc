@@ -1,6 +1,7 @@
 #include "torchapi/aten_call.h"
 
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <exception>
 #include <vector>
@@ -60,6 +61,19 @@ void CallState::deliverError() {
     torch::translate_exception_to_python(std::current_exception());
   } catch (...) {
     PyErr_SetString(PyExc_RuntimeError, "unknown C++ exception");
+  }
+}
+
+bool CallState::isErrorOfPython() const {
+  if (!impl_->error) return false;
+  try {
+    std::rethrow_exception(impl_->error);
+  } catch (const python_error&) {
+    return true;
+  } catch (const py::error_already_set&) {
+    return true;
+  } catch (...) {
+    return false;
   }
 }
 

@@ -28,6 +28,8 @@ class CallState {
 
   // Turns the C++ exception of the failed call into a Python one, as torch's bindings do.
   void deliverError();
+  // Has Python code raised, which the operator has called? Running that a second time would be seen.
+  bool isErrorOfPython() const;
   // Drops the error. The operation will be run again elsewhere, and raises again there.
   void dropError();
   // Issues the kept warnings as Python warnings. False: one of them became an exception, which is pending.

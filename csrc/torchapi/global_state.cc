@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/DefaultDtype.h>
@@ -216,6 +217,11 @@ bool hasFunctionModes() {
   GlobalState state;
   readFunctionModes(count, state);
   return (state.words[kFlags] & kUnsafeModes) != 0;
+}
+
+bool operatorsCallPython() {
+  return c10::impl::TorchDispatchModeTLS::any_modes_set() ||
+         !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
 }
 
 bool hasModes() { return c10::impl::TorchDispatchModeTLS::any_modes_set() || hasFunctionModes(); }

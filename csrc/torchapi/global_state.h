@@ -50,5 +50,8 @@ bool hasFunctionModes();
 // True if a function mode or a dispatch mode in Python is active. It has to see the program's calls, and no
 // others.
 bool hasModes();
+// True if operators call Python code of the program in this thread, which may raise anything and sees how
+// often it is called: hooks for what autograd saves, or a dispatch mode.
+bool operatorsCallPython();
 
 }  // namespace kintsugi::torchapi

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "capture/calls/model.h"
+#include "capture/calls/scripts.h"
 #include "capture/class_attributes.h"
 #include "capture/failed_calls.h"
 #include "capture/foreign.h"
@@ -326,6 +327,9 @@ constexpr ModelRow kRows[] = {
     {"torch._functorch.vmap.lazy_load_decompositions", fixedAnswerModel, kWritesProcess},
     {"torch._functorch.eager_transforms.linearize", functorchModel},
     {"torch.functional.einsum", einsumModel},
+    {"torch._C.ScriptFunction.__call__", scriptModel},
+    {"torch._C.ScriptMethod.__call__", scriptModel},
+    {"kintsugi._scripts.attributes", knownModel},
     // These are recorded as Python code: most of what they are asked ends without an operator.
     {"torch.nn.functional._canonical_mask", inlineFunction},
     {"torch.nn.functional._none_or_dtype", inlineFunction},

@@ -615,7 +615,9 @@ std::optional<Flow> getterFlow(Call& call, CallContext& outer, Shadow& result) {
 // For an object whose `__call__` is C code with a model.
 std::optional<Flow> objectCall(Call& call, const CallContext& outer, Shadow& result) {
   PyObject* method = specialMethod(Py_TYPE(call.callable), "__call__");
-  CallModel model = method != nullptr && Py_TYPE(method) == &PyWrapperDescr_Type ? modelOf(method) : nullptr;
+  if (method != nullptr && PyInstanceMethod_Check(method))  // pybind's
+    method = PyInstanceMethod_GET_FUNCTION(method);
+  CallModel model = method != nullptr && !PyFunction_Check(method) ? modelOf(method) : nullptr;
   if (model == nullptr || call.shadow.isValue()) return std::nullopt;
   outer.rec.guards.guardType(call.shadow, call.callable);
   PyObject* self = call.callable;
