@@ -329,7 +329,7 @@ class PlanBuilder {
     for (const passes::KernelOp& op : kernel.ops) {
       const bool costly = op.kind == passes::KernelOpKind::kPoint &&
                           passes::coreInfo(op.op).cost == passes::CoreCost::kCostly;
-      out.cost += costly ? 8 : 1;
+      out.cost += costly ? 8 : 1;  // an exponential is about eight sums
     }
     out.outerRank = kernel.outerRank();
     out.flat = out.outerRank == 0 && !kernel.hasReductions && !kernel.product;

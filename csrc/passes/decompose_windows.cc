@@ -12,6 +12,7 @@ namespace {
 
 using D = Decomposer;
 
+// A window becomes an operation for each of its places: up to 5 by 5.
 constexpr size_t kMostPlaces = 25;
 
 // What windows are along one dimension.
@@ -251,7 +252,7 @@ class Shifted {
 // (self, output_size, scale_factors): each element for so many neighbours along each of the last dimensions.
 // Only powers of two: others ATen divides with rounding.
 NodeId upsample(D& d, size_t count) {
-  constexpr int64_t kMost = 8;
+  constexpr int64_t kMost = 8;  // a vector of 16 lanes takes two elements then
   const NodeId x = d.tensor(0);
   const size_t rank = d.sizes().size();
   if (d.failed() || rank != count + 2 || d.node(x).sizes.size() != rank || d.node(x).elem != Elem::kF32 ||

@@ -9,6 +9,7 @@ namespace kintsugi::passes {
 
 namespace {
 
+// Values of a larger group do not stay in registers, and the time to compile it grows faster than its size.
 constexpr size_t kMostMembers = 96;
 
 std::vector<Size> rowSizes(std::vector<Size> sizes, size_t reduced, size_t behind) {

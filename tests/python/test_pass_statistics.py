@@ -1,0 +1,71 @@
+"""kintsugi.pass_statistics() and KINTSUGI_LOGS=graph_passes: what the compiler's passes did."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import kintsugi
+
+
+def compiled_once(f, *inputs: torch.Tensor) -> None:
+    compiled = kintsugi.compile(f, backend="native", options={"sync": True})
+    for _ in range(3):
+        compiled(*inputs)
+    assert compiled.stats().native_runs > 0
+
+
+def test_each_kind_of_pass_is_counted() -> None:
+    kintsugi.pass_statistics(clear=True)
+    kintsugi.clear_cache()
+    x = torch.rand(8, 8)
+    with torch.no_grad():
+        compiled_once(lambda x: torch.einsum("ij,jk->ik", x, x).exp() + x * 1.0, x)
+    rows = {(row.kind, row.name): row for row in kintsugi.pass_statistics()}
+    for wanted in (
+        ("trace", "segments"),
+        ("segment", "expand-einsums"),
+        ("segment", "gather-own-writes"),
+        ("graph", "build-graph"),
+        ("graph", "drop-unused"),
+        ("graph", "fuse"),
+        ("program", "make-plan"),
+    ):
+        assert rows[wanted].runs >= 1 and rows[wanted].seconds > 0, wanted
+    expanded = rows["segment", "expand-einsums"]
+    assert expanded.after > expanded.before > 0
+    assert rows["trace", "segments"].after > rows["trace", "segments"].before
+
+
+def test_training_has_passes_of_its_own() -> None:
+    kintsugi.pass_statistics(clear=True)
+    weight = torch.rand(8, 8, requires_grad=True)
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return (x @ weight).tanh().sum()
+
+    compiled = kintsugi.compile(loss, backend="native", options={"sync": True})
+    for _ in range(3):
+        compiled(torch.rand(4, 8)).backward()
+    names = [row.name for row in kintsugi.pass_statistics() if row.kind == "segment"]
+    assert "differentiate" in names and "split-gradients" in names
+
+
+def test_clear_begins_anew() -> None:
+    with torch.no_grad():
+        compiled_once(lambda x: (x + 1).exp() * 2, torch.rand(16))
+    assert kintsugi.pass_statistics(clear=True)
+    assert kintsugi.pass_statistics() == []
+
+
+def test_the_log_shows_what_each_pass_has_changed(capfd: pytest.CaptureFixture[str]) -> None:
+    kintsugi.set_logs(graph_passes=True)
+    try:
+        with torch.no_grad():
+            compiled_once(lambda x: torch.einsum("ij,jk->ik", x, x).exp() + 3, torch.rand(8, 8))
+    finally:
+        kintsugi.set_logs()
+    shown = capfd.readouterr().err
+    for title in ("trace of ", "behind segments", "segment of ", "behind expand-einsums", "tensor graph of "):
+        assert title in shown, title
+    assert "behind gather-own-writes" not in shown  # there was nothing to gather
