@@ -3,6 +3,7 @@
 #include <array>
 #include <string_view>
 
+#include "pyapi/code.h"
 #include "pyapi/ref.h"
 #include "support/check.h"
 
