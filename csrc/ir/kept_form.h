@@ -40,10 +40,17 @@ struct KeptForm {
     uint64_t outputs = kAll;  // the gradients with which eager mode looks at it
     std::vector<bool> leads;  // by `gets`: the inputs whose gradients come from there
   };
-  // A graph of autograd's own, in the order of the backward: when it has to be run.
-  struct Tape {
+  // A node of eager mode's: it runs if one of these gradients arrives and one of these inputs is asked for.
+  struct Node {
     uint64_t outputs = kAll;
     std::vector<bool> leads;  // as above
+  };
+  // An operator that uses an input, for these outputs.
+  struct Use {
+    uint32_t at = 0;
+    uint64_t outputs = kAll;
+
+    bool operator==(const Use&) const = default;
   };
   // A leaf of a graph of autograd's own, which stands for a tensor of the segment.
   struct Leaf {
@@ -55,16 +62,19 @@ struct KeptForm {
   std::vector<uint32_t> gets;  // by result of the backward: which input's gradient it is
   std::vector<Kept> kept;
   std::vector<Checked> checked;  // in the order in which eager mode looks
-  std::vector<Tape> tapes;
+  std::vector<Node> tapes;    // graphs of autograd's own, in the order of the backward
+  std::vector<Node> holders;  // those that keep any tensor, which is freed behind them
   std::vector<Leaf> leaves;
-  std::vector<uint64_t> feeds;     // by `gets`: without a gradient of one of these, the input gets none
-  std::vector<uint64_t> together;  // by output: those that share what is kept; it is released with them
-  uint64_t held = 0;  // those for whose gradients eager mode keeps any tensor, which it frees after them
+  bool isByOutput = true;       // there is a bit for each output
+  std::vector<uint64_t> feeds;  // by `gets`: without a gradient of one of these, the input gets none
   std::vector<uint64_t> recompute;  // by input: the outputs whose gradients depend on its values, in any way
   // Eager mode's nodes run backwards in the order of the program. Numbers of operators, from 1: who makes an
-  // output that autograd follows; who uses an input first, by `gets`; who makes what the outside gets to see
-  // and is made behind the nodes.
-  std::vector<uint32_t> madeAt, usedAt, lookedAt;
+  // output that autograd follows; who uses an input, by `gets`, each for more outputs than those before it;
+  // who makes what the outside gets to see and is made behind the nodes.
+  std::vector<uint32_t> madeAt;
+  std::vector<std::vector<Use>> usedAt;
+  std::vector<uint32_t> lookedAt;
+  std::vector<uint32_t> lookedOf;  // at the memory of which of `gets`; as many as there are: of none
 };
 
 }  // namespace kintsugi::ir

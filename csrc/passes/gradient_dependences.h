@@ -24,7 +24,8 @@ struct DependenceInput {
 // Where a value is seen from outside; nothing: nowhere.
 std::optional<ir::SegmentPlace> placeIn(const GradientGraph& graph, ir::ValueId value);
 
-// Fills `checked`, `feeds`, `together`, `again` and what kept values are for; the rest of `form` is there.
+// Fills what nodes of eager mode's there are, in which order they run, and what kept values are for; the
+// rest of `form` is there.
 void findDependences(const DependenceInput& input, ir::KeptForm& form);
 
 }  // namespace kintsugi::passes

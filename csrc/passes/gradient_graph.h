@@ -57,7 +57,7 @@ struct GradientGraph {
   std::vector<ir::ValueId> gradients;                    // by input; kNone: it gets none
   std::vector<SavedByEager> saved;                       // in the order in which eager mode's nodes run
   std::vector<std::pair<uint32_t, SavedByEager>> tapes;  // by instruction of the backward; without a base
-  std::vector<ir::ValueId> held;  // gradients that arrive at operators of which eager mode keeps anything
+  std::vector<SavedByEager> holders;  // nodes of eager mode's that keep any tensor; without a base
   // What stands in the backward for an input or output that eager mode keeps itself, in the memory that it
   // has by then: (stand-in, value). The value itself means the memory of the forward.
   std::vector<std::pair<ir::ValueId, ir::ValueId>> now;
