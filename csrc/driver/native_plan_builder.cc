@@ -12,6 +12,7 @@
 #include "passes/graph_text.h"
 #include "passes/order_steps.h"
 #include "passes/pass_statistics.h"
+#include "passes/result_versions.h"
 #include "torchapi/eager_traits.h"
 
 namespace kintsugi::driver {
@@ -72,7 +73,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
                    {.attention = variant.attention, .contract = info.contract && !info.strict});
   const passes::NativeProgram program = [&] {
     const passes::PassTimer timer("graph", "fuse", [&graph] { return graph->nodes.size(); });
-    return passes::fuse(*graph);
+    return passes::fuse(*graph, info.callsOnly);
   }();
   summary.instructions = graph->instructions;
   summary.kernels = program.kernels.size();
@@ -93,6 +94,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
   if (plan != nullptr) {
     plan->minWorkPerThread =
         static_cast<int64_t>(variant.parts * static_cast<double>(plan->minWorkPerThread));
+    if (!info.callsOnly) plan->versions = passes::resultVersions(given.segment);
   }
   return plan;
 }
