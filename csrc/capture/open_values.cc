@@ -30,7 +30,8 @@ bool isVaryingKey(RecordContext& rec, Shadow shadow, PyObject* key) {
 
 bool isVaryingLookUp(RecordContext& rec, Shadow shadow, PyObject* key, PyObject* dict) {
   if (isVaryingText(rec, shadow, key)) return true;
-  if (!isVaryingKey(rec, shadow, key) || PyDict_GET_SIZE(dict) == 0 || pyapi::needsProgram(dict, key)) return false;
+  if (!isVaryingKey(rec, shadow, key) || PyDict_GET_SIZE(dict) == 0 || pyapi::needsProgram(dict, key))
+    return false;
   PyTypeObject* type = nullptr;
   PyObject* value;
   for (Py_ssize_t at = 0; PyDict_Next(dict, &at, nullptr, &value) != 0;) {

@@ -62,11 +62,11 @@ struct KeptForm {
   std::vector<uint32_t> gets;  // by result of the backward: which input's gradient it is
   std::vector<Kept> kept;
   std::vector<Checked> checked;  // in the order in which eager mode looks
-  std::vector<Node> tapes;    // graphs of autograd's own, in the order of the backward
-  std::vector<Node> holders;  // those that keep any tensor, which is freed behind them
+  std::vector<Node> tapes;       // graphs of autograd's own, in the order of the backward
+  std::vector<Node> holders;     // those that keep any tensor, which is freed behind them
   std::vector<Leaf> leaves;
-  bool isByOutput = true;       // there is a bit for each output
-  std::vector<uint64_t> feeds;  // by `gets`: without a gradient of one of these, the input gets none
+  bool isByOutput = true;           // there is a bit for each output
+  std::vector<uint64_t> feeds;      // by `gets`: without a gradient of one of these, the input gets none
   std::vector<uint64_t> recompute;  // by input: the outputs whose gradients depend on its values, in any way
   // Eager mode's nodes run backwards in the order of the program. Numbers of operators, from 1: who makes an
   // output that autograd follows; who uses an input, by `gets`, each for more outputs than those before it;

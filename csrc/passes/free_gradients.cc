@@ -81,7 +81,8 @@ class FreeWay {
   }
 
   // What the operators take and do not make.
-  std::vector<ValueId> findInputs(const std::vector<uint32_t>& code, const std::vector<ValueId>& outputs) const {
+  std::vector<ValueId> findInputs(const std::vector<uint32_t>& code,
+                                  const std::vector<ValueId>& outputs) const {
     std::vector<bool> known(trace_.values.size(), false);
     std::vector<ValueId> taken;
     const auto take = [&](const std::vector<ValueId>& values) {

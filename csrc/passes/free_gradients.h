@@ -17,7 +17,7 @@ namespace kintsugi::passes {
 struct FreeGradients {
   ir::Trace segment;                     // gives the node's outputs that autograd follows
   std::vector<ir::TensorLayout> inputs;  // of the segment
-  std::vector<uint32_t> leaves;  // by `gets`: the input that stands for it; kNone: no way leads there
+  std::vector<uint32_t> leaves;          // by `gets`: the input that stands for it; kNone: no way leads there
 };
 
 // `gets`: the segment's inputs that get gradients. Nothing: there is no such way.

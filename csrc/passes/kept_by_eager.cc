@@ -109,7 +109,8 @@ bool keepsAny(const ir::Trace& trace, const ir::Instruction& ins) {
   const ops::Operator op = trace.operatorOf(ins);
   const std::span<const ops::Saved> row = ops::savedBy(op);
   const GradientRule* rule = gradientOf(op);
-  if (row.empty()) return rule == nullptr || (rule->make == nullptr && !ops::has(op, ops::Trait::kKeepsNothing));
+  if (row.empty())
+    return rule == nullptr || (rule->make == nullptr && !ops::has(op, ops::Trait::kKeepsNothing));
   return std::ranges::any_of(
       row, [&](const ops::Saved& saved) { return isWanted(trace, saved, trace.operandsOf(ins)); });
 }

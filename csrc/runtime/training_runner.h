@@ -49,11 +49,11 @@ struct TrainingPlans {
   // nothing.
   std::unique_ptr<const NativePlan> free;
   std::vector<torchapi::TensorLayout> freeInputs;
-  std::vector<uint32_t> freeLeaves;             // by gradient: an input of `free`, or kNone
-  std::vector<ir::SegmentPlace> results;        // kOwn: of the epilogue
-  std::vector<NativePlan::Input> inputs;        // what they have to be
-  std::optional<bool> gradBefore;               // the grad mode that a run has to start in
-  std::optional<bool> gradAfter;                // ... and leaves
+  std::vector<uint32_t> freeLeaves;       // by gradient: an input of `free`, or kNone
+  std::vector<ir::SegmentPlace> results;  // kOwn: of the epilogue
+  std::vector<NativePlan::Input> inputs;  // what they have to be
+  std::optional<bool> gradBefore;         // the grad mode that a run has to start in
+  std::optional<bool> gradAfter;          // ... and leaves
 };
 
 class TrainingRunner : public SegmentRunner {

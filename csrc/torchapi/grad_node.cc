@@ -150,8 +150,7 @@ void NodePlan::addMakers(const GradNodeForm& form) {
 // Until they have ranks, places are numbers of operators that eager mode comes to behind them.
 void NodePlan::addGates(const GradNodeForm& form, const std::vector<Seen>& seen) {
   const auto placeOf = [&](uint32_t at) {
-    return static_cast<uint32_t>(
-        std::ranges::count_if(seen, [&](const Seen& each) { return each.at < at; }));
+    return static_cast<uint32_t>(std::ranges::count_if(seen, [&](const Seen& each) { return each.at < at; }));
   };
   for (uint32_t k = 0; k < form.gets.size(); ++k) {
     Gate made;

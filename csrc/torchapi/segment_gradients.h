@@ -62,7 +62,7 @@ class SegmentGradients {
     std::vector<bool> waits;                   // by gate
     uint64_t arrived = 0;                      // outputs whose gradients are there
     uint64_t used = 0;                         // those that `made` was computed of
-    std::vector<bool> requested;  // by result
+    std::vector<bool> requested;               // by result
     torch::autograd::variable_list made;
     std::optional<GradientLayouts::Made>
         layouts;  // of eager mode, where they are known and `made` has others
@@ -90,7 +90,7 @@ class SegmentGradients {
   KeptTensors kept_;
   std::vector<Value> numbers_;  // by input: inputs that are no tensors
   uint64_t forwardTime_;
-  std::vector<bool> freed_;            // by `holders`: a backward has run through it
+  std::vector<bool> freed_;  // by `holders`: a backward has run through it
   size_t freedCount_ = 0;
   std::vector<Run> runs_;              // backwards that go on, or have raised
   std::unordered_set<int> forgotten_;  // tasks of others

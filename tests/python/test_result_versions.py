@@ -1,5 +1,5 @@
-"""Version counters of results, and of views of tensors that a call has written to, where autograd follows nothing: as in
-eager mode, where each write counts when it is made."""
+"""Version counters of results, and of views of tensors that a call has written to, where autograd follows nothing: as
+in eager mode, where each write counts when it is made."""
 
 from __future__ import annotations
 

@@ -197,6 +197,7 @@ def test_pairs_of_backwards(backend: str, name: str) -> None:
 
 def test_what_is_kept_is_freed() -> None:
     """Behind a backward that does not keep the graph, results hold nothing of the forward."""
+
     def function(x: torch.Tensor, w: torch.Tensor) -> Any:
         return (x * w).exp(), x + w
 

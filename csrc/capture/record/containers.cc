@@ -319,8 +319,8 @@ bool storeUnderTensor(RecordContext& rec, ShadowFrame& f, Activation& act) {
 bool isAskedEachRun(RecordContext& rec, Shadow shadow, PyObject* dict, Shadow key, PyObject* object) {
   if (!shadow.isSource() || !PyDict_CheckExact(dict)) return false;
   const Overlay* overlay = rec.objects.overlayOf(dict);
-  const bool asked =
-      isVaryingLookUp(rec, key, object, dict) || (overlay != nullptr && overlay->dirty && isPlainDeep(object));
+  const bool asked = isVaryingLookUp(rec, key, object, dict) ||
+                     (overlay != nullptr && overlay->dirty && isPlainDeep(object));
   if (asked) rec.guards.guardType(shadow, dict);
   return asked;
 }
