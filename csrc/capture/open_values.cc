@@ -1,6 +1,8 @@
 #include "capture/open_values.h"
 
 #include "capture/recorder_tables.h"
+#include "pyapi/plain.h"
+#include "torchapi/tensor_desc.h"
 
 namespace kintsugi::capture {
 
@@ -20,6 +22,24 @@ bool isOpenText(RecordContext& rec, Shadow shadow) {
 
 bool isVaryingText(RecordContext& rec, Shadow shadow, PyObject* object) {
   return PyUnicode_CheckExact(object) && shadow.isSource() && rec.guards.comesFromStep(shadow);
+}
+
+bool isVaryingKey(RecordContext& rec, Shadow shadow, PyObject* key) {
+  return isVaryingText(rec, shadow, key) || (shadow.isValue() && PyLong_CheckExact(key));
+}
+
+bool isVaryingLookUp(RecordContext& rec, Shadow shadow, PyObject* key, PyObject* dict) {
+  if (isVaryingText(rec, shadow, key)) return true;
+  if (!isVaryingKey(rec, shadow, key) || PyDict_GET_SIZE(dict) == 0 || pyapi::needsProgram(dict, key))
+    return false;
+  PyTypeObject* type = nullptr;
+  PyObject* value;
+  for (Py_ssize_t at = 0; PyDict_Next(dict, &at, nullptr, &value) != 0;) {
+    if (type != nullptr && Py_TYPE(value) != type) return false;
+    type = Py_TYPE(value);
+    if (!isPlain(value) && !torchapi::isExactTensorType(type)) return false;
+  }
+  return true;
 }
 
 bool hasVaryingLength(RecordContext& rec, PyObject* container) {

@@ -13,6 +13,10 @@ namespace kintsugi::capture {
 bool isOpenText(RecordContext& rec, Shadow shadow);
 // True for an open string, and for a string that a step has returned.
 bool isVaryingText(RecordContext& rec, Shadow shadow, PyObject* object);
+// True for a string that varies, and for a number that each run computes: as keys of a dict they are looked
+// up in each run. A number is not, where what follows depends on the entry (modules, functions).
+bool isVaryingKey(RecordContext& rec, Shadow shadow, PyObject* key);
+bool isVaryingLookUp(RecordContext& rec, Shadow shadow, PyObject* key, PyObject* dict);
 // True for a list or dict of open length, and for a list that a step has made of one.
 bool hasVaryingLength(RecordContext& rec, PyObject* container);
 

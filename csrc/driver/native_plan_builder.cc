@@ -12,6 +12,7 @@
 #include "passes/order_steps.h"
 #include "passes/pass_statistics.h"
 #include "passes/program_verifier.h"
+#include "passes/result_versions.h"
 #include "torchapi/eager_traits.h"
 
 namespace kintsugi::driver {
@@ -76,7 +77,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
                    {.attention = variant.attention, .contract = info.contract && !info.strict});
   const passes::NativeProgram program = [&] {
     const passes::PassTimer timer("graph", "fuse", [&graph] { return graph->nodes.size(); });
-    return passes::fuse(*graph);
+    return passes::fuse(*graph, info.callsOnly);
   }();
   passes::checkProgram(program, *graph, segment);
   summary.instructions = graph->instructions;
@@ -103,6 +104,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
   if (plan != nullptr) {
     plan->minWorkPerThread =
         static_cast<int64_t>(variant.parts * static_cast<double>(plan->minWorkPerThread));
+    if (!info.callsOnly) plan->versions = passes::resultVersions(given.segment);
   }
   return plan;
 }

@@ -5,6 +5,7 @@
 #include "driver/fx_segments.h"
 #include "ir/dtype.h"
 #include "ir/segments.h"
+#include "passes/free_gradients.h"
 #include "passes/pass_statistics.h"
 #include "passes/segment_passes.h"
 #include "passes/split_gradients.h"
@@ -102,6 +103,12 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
   }
   if (plans.recompute != nullptr && plans.epilogueCount != 0) {
     plans.epilogue = build(parts.epilogue, true, false, others, reason);
+  }
+  auto left = plans.recompute != nullptr ? passes::freeGradients(*graph, parts.form.gets) : std::nullopt;
+  if (left) {
+    plans.free = build(left->segment, true, false, others, reason);
+    plans.freeInputs = std::move(left->inputs);
+    plans.freeLeaves = std::move(left->leaves);
   }
   if (plans.recompute == nullptr || (plans.epilogueCount != 0 && plans.epilogue == nullptr)) {
     return std::nullopt;

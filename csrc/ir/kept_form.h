@@ -54,10 +54,17 @@ struct KeptForm {
     uint64_t outputs = kAll;
     std::vector<bool> leads;  // by `gets`: the inputs that the operator was computed from
   };
-  // A graph of autograd's own, in the order of the backward: when it has to be run.
-  struct Tape {
+  // A node of eager mode's: it runs if one of these gradients arrives and one of these inputs is asked for.
+  struct Node {
     uint64_t outputs = kAll;
     std::vector<bool> leads;  // as above
+  };
+  // An operator that uses an input, and the outputs that are computed from that use.
+  struct Use {
+    uint32_t at = 0;
+    uint64_t outputs = kAll;
+
+    bool operator==(const Use&) const = default;
   };
   // A leaf of a tape. It stands for a tensor of the segment, and is the `kept`-th of what is saved.
   struct Leaf {
@@ -69,16 +76,21 @@ struct KeptForm {
   std::vector<uint32_t> gets;  // by result of the backward: the input whose gradient it is
   std::vector<Kept> kept;
   std::vector<Checked> checked;  // in the order in which eager mode checks
-  std::vector<Tape> tapes;
+  std::vector<Node> tapes;       // in the order of the backward
+  std::vector<Node> holders;     // nodes that save any tensor, which eager mode frees behind them
   std::vector<Leaf> leaves;
-  std::vector<uint64_t> feeds;     // by `gets`: without a gradient of one of these, the input gets none
-  std::vector<uint64_t> together;  // by output: those that share what is kept; it is released with them
-  uint64_t held = 0;  // those for whose gradients eager mode keeps any tensor, which it frees after them
+  bool isByOutput = true;           // there is a bit for each output
+  std::vector<uint64_t> feeds;      // by `gets`: without a gradient of one of these, the input gets none
   std::vector<uint64_t> recompute;  // by input: the outputs whose gradients depend on its values, in any way
   // Eager mode runs its nodes against the order of the program. Operators are numbered from 1 in that order:
-  // `madeAt` is the operator that made an output (by output that requires a gradient), `usedAt` the first one
-  // that uses an input (by `gets`), `lookedAt` the one that made a result of the epilogue (by result).
-  std::vector<uint32_t> madeAt, usedAt, lookedAt;
+  // `madeAt` is the operator that made an output (by output that requires a gradient), `usedAt` has the
+  // operators that use an input (by `gets`), each for more outputs than those before it, `lookedAt` is the
+  // one that made a result of the epilogue (by result).
+  std::vector<uint32_t> madeAt;
+  std::vector<std::vector<Use>> usedAt;
+  std::vector<uint32_t> lookedAt;
+  std::vector<uint32_t>
+      lookedOf;  // the result is a view of this one of `gets`; as many as there are: of none
 };
 
 }  // namespace kintsugi::ir

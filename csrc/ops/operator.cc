@@ -38,6 +38,7 @@ constexpr std::array<int8_t, 2> quietOperands(std::initializer_list<int8_t> give
 #define KTG_STORES_ONLY .with(Trait::kStoresOnly)
 #define KTG_MASKED .with(Trait::kMasked)
 #define KTG_FORGETS_RESULT .with(Trait::kForgetsResult)
+#define KTG_KEEPS_NOTHING .with(Trait::kKeepsNothing)
 #define KTG_SIZES_OF_DATA .with(Trait::kSizesOfData)
 #define KTG_RAISES_OF_DATA .with(Trait::kRaisesOfData)
 #define KTG_WRITES_UNMARKED .with(Trait::kWritesUnmarked)

@@ -38,8 +38,9 @@ consteval Row parse(std::string_view text) {
   for (size_t at = 0; at < text.size(); ++at) {
     Saved saved;
     const char what = text[at++];
-    if (!isDigit(what) && what != 'r') throw "an operand or the result";
-    saved.what = static_cast<int8_t>(what == 'r' ? Saved::kResult : what - '0');
+    if (!isDigit(what) && what != 'r' && what != 'o')
+      throw "an operand, the result or what is the node's own";
+    saved.what = static_cast<int8_t>(what == 'r' ? Saved::kResult : what == 'o' ? Saved::kOwn : what - '0');
     if (at < text.size() && text[at] != ':' && text[at] != ' ') saved.as = readAs(text[at++]);
     if (at < text.size() && text[at] == ':') {
       for (++at; at < text.size() && isDigit(text[at]); ++at) {

@@ -12,8 +12,9 @@
 //   KTG_SAVES("0f:1")       as matrix products fold it: itself, a view or a copy (passes/kept_by_eager.h)
 //   KTG_SAVES("3m")         itself, if it is no mask of bools (else a copy)
 //   KTG_SAVES("0:0!")       by a node of its own, which runs for the gradients of those operands alone
-// Operators without an entry keep nothing that others can write to. Those that are KTG_TAPED have none
-// either: autograd itself keeps and checks.
+//   KTG_SAVES("o")          a tensor that nobody else sees
+// Operators without an entry keep nothing. Those that are KTG_TAPED may have none either: autograd itself
+// keeps and checks, and KTG_KEEPS_NOTHING says which ones keep nothing.
 //
 // Ownership: constants. Threads: any. No GIL. Nothing invalidates it.
 #pragma once
@@ -26,10 +27,10 @@
 namespace kintsugi::ops {
 
 struct Saved {
-  static constexpr int8_t kResult = -1;
+  static constexpr int8_t kResult = -1, kOwn = -2;
   enum class As : uint8_t { kItself, kView, kWidened, kFolded, kUnlessBools };
 
-  int8_t what = kResult;  // an operand, or the result
+  int8_t what = kResult;  // an operand, the result, or what nobody else sees
   As as = As::kItself;
   uint16_t wanted = 0;  // operands, as bits; none: whatever has a gradient
   bool alone = false;   // by a node that runs for `wanted` alone

@@ -106,12 +106,12 @@ class Scheduler {
 
 }  // namespace
 
-NativeProgram fuse(const TensorGraph& graph) {
+NativeProgram fuse(const TensorGraph& graph, bool inOrder) {
   Grouping grouping = groupNodes(graph);
   mergeIsomorphic(graph, grouping);
   const std::vector<uint32_t> last = lastGroups(graph, grouping);
   NativeProgram program = Scheduler(graph, grouping, last).run();
-  orderSteps(graph, program);
+  if (!inOrder) orderSteps(graph, program);
   return program;
 }
 

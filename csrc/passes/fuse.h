@@ -21,7 +21,9 @@ struct NativeProgram {
   size_t undoable = 0;  // so many steps come before the first that writes to the memory of an input
 };
 
-NativeProgram fuse(const TensorGraph& graph);
+// `inOrder`: steps stay in the order of the program. Where autograd sees them, it adds gradients up in that
+// order.
+NativeProgram fuse(const TensorGraph& graph, bool inOrder = false);
 
 std::string print(const NativeProgram& program, const TensorGraph& graph, const ir::Trace& trace);
 

@@ -338,9 +338,11 @@ ValueId GradientBuilder::replace(std::string_view name, std::span<const Operand>
   for (auto* pairs : {&graph_.now, &graph_.leaves}) {
     for (auto& pair : *pairs) follow(pair.second);
   }
-  for (SavedByEager& saved : graph_.saved) {
-    follow(saved.base);
-    std::ranges::for_each(saved.followed, follow);
+  for (auto* nodes : {&graph_.saved, &graph_.holders}) {
+    for (SavedByEager& node : *nodes) {
+      follow(node.base);
+      std::ranges::for_each(node.followed, follow);
+    }
   }
   for (auto& [at, tape] : graph_.tapes) std::ranges::for_each(tape.followed, follow);
   return first;

@@ -1,7 +1,7 @@
 #include "passes/gradient_dependences.h"
 
 #include <algorithm>
-#include <tuple>
+#include <ranges>
 #include <utility>
 
 #include "ir/segments.h"
@@ -15,17 +15,6 @@ using ir::ValueId;
 
 namespace {
 
-// Joins the outputs of a set into one group (union-find).
-void join(std::vector<uint64_t>& together, uint64_t outputs) {
-  uint64_t all = outputs;
-  for (size_t k = 0; k < together.size(); ++k) {
-    if ((outputs >> k & 1) != 0) all |= together[k];
-  }
-  for (size_t k = 0; k < together.size(); ++k) {
-    if ((all >> k & 1) != 0) together[k] = all;
-  }
-}
-
 class Dependences {
  public:
   Dependences(const DependenceInput& input, KeptForm& form)
@@ -36,20 +25,17 @@ class Dependences {
         takes_(trace_.values.size(), 0) {}
 
   void run() {
-    addOrder();
-    if (!addIncoming()) {
+    form_.isByOutput = addIncoming();
+    if (form_.isByOutput) {
+      followGradients();
+    } else {
       // Too many: every set is all of them.
       std::ranges::fill(madeOf_, KeptForm::kAll);
       std::ranges::fill(takes_, KeptForm::kAll);
-      form_.together.clear();
-    } else {
-      followGradients();
     }
-    for (const ValueId gradient : in_.graph.held) {
-      form_.held |= madeOf_[gradient] != 0 ? madeOf_[gradient] : KeptForm::kAll;
-    }
+    addOrder();
     addChecked();
-    if (form_.together.empty()) {
+    if (!form_.isByOutput) {
       form_.recompute.assign(in_.graph.inputs.size(), KeptForm::kAll);
       return;
     }
@@ -80,7 +66,6 @@ class Dependences {
       if (incoming == ir::kNone) continue;
       if (next == 0) return false;
       madeOf_[incoming] = next;
-      form_.together.push_back(next);
       next <<= 1;
     }
     return true;
@@ -103,12 +88,7 @@ class Dependences {
         const ValueId result = ins.firstResult + r;
         outputs |= madeOf_[result] != 0 ? madeOf_[result] : takes_[result];
       }
-      bool takesForward = false;
-      for (const ValueId value : used(in_.backward[k])) {
-        takes_[value] |= outputs;
-        takesForward = takesForward || in_.isForward[value];
-      }
-      if (takesForward) join(form_.together, outputs);
+      for (const ValueId value : used(in_.backward[k])) takes_[value] |= outputs;
     }
   }
 
@@ -119,7 +99,13 @@ class Dependences {
       ir::collectValues(program, program.operandsOf(ins), values);
       return values;
     };
-    std::vector<uint32_t> madeAt(program.values.size(), 0), usedAt(program.values.size(), 0);
+    const std::vector<ValueId> inputs = marked(program.code.front()), outputs = marked(program.code.back());
+    std::vector<uint32_t> madeAt(program.values.size(), 0);
+    std::vector<uint64_t> leads(program.values.size(), 0);  // to these outputs
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      if (in_.graph.incoming[k] != ir::kNone) leads[outputs[k]] |= madeOf_[in_.graph.incoming[k]];
+    }
+    std::vector<std::vector<KeptForm::Use>> uses(program.values.size());  // the last one first
     for (auto at = static_cast<uint32_t>(program.code.size() - 1); at-- > 1;) {
       const Instruction& ins = program.code[at];
       const auto operands = program.operandsOf(ins);
@@ -131,14 +117,39 @@ class Dependences {
         uint32_t& made = madeAt[ins.firstResult + r];
         made = std::max(made, at);
       }
-      if (!isFollowed(program, ins)) continue;
-      for (const ValueId value : marked(ins)) usedAt[value] = at;
+      uint64_t reached = 0;
+      for (uint32_t r = 0; r < ins.resultCount; ++r) {
+        const ValueId result = ins.firstResult + r;
+        reached |= requiresGradient(program, result) ? leads[result] : 0;
+      }
+      if (reached == 0) continue;
+      for (const ValueId value : marked(ins)) {
+        leads[value] |= reached;
+        uses[value].push_back({at, reached});
+      }
     }
-    const std::vector<ValueId> inputs = marked(program.code.front()), outputs = marked(program.code.back());
-    for (const uint32_t k : form_.gets) form_.usedAt.push_back(usedAt[inputs[k]]);
+    for (const uint32_t k : form_.gets) form_.usedAt.push_back(firstOf(uses[inputs[k]]));
     for (size_t k = 0; k < outputs.size(); ++k) {
       if (in_.graph.incoming[k] != ir::kNone) form_.madeAt.push_back(madeAt[outputs[k]]);
     }
+  }
+
+  static bool requiresGradient(const ir::Trace& trace, ValueId value) {
+    const ir::Type& type = trace.values[value];
+    return type.kind == ir::TypeKind::kTensor && type.meta != ir::kNone &&
+           trace.metas[type.meta].requiresGrad;
+  }
+
+  // In the order of the program, those that are the first ones for any outputs.
+  static std::vector<KeptForm::Use> firstOf(const std::vector<KeptForm::Use>& uses) {
+    std::vector<KeptForm::Use> first;
+    uint64_t known = 0;
+    for (const KeptForm::Use& use : uses | std::views::reverse) {
+      if ((use.outputs & ~known) == 0) continue;
+      first.push_back(use);
+      known |= use.outputs;
+    }
+    return first;
   }
 
   // The outputs that are computed from an input.
@@ -198,7 +209,7 @@ class Dependences {
   }
 
   // The outputs and inputs between which a node of eager mode's stands.
-  std::pair<uint64_t, std::vector<bool>> placeOf(const SavedByEager& node) const {
+  KeptForm::Node nodeOf(const SavedByEager& node) const {
     uint64_t outputs = 0;
     for (const ValueId gradient : node.arriving) outputs |= madeOf_[gradient];
     std::vector<bool> leads(form_.gets.size(), false);
@@ -211,8 +222,8 @@ class Dependences {
   void addChecked() {
     sources_ = findSources();
     for (const SavedByEager& saved : in_.graph.saved) {
-      KeptForm::Checked checked{.place = *placeIn(in_.graph, saved.base)};
-      std::tie(checked.outputs, checked.leads) = placeOf(saved);
+      KeptForm::Node node = nodeOf(saved);
+      KeptForm::Checked checked{*placeIn(in_.graph, saved.base), node.outputs, std::move(node.leads)};
       const bool known = std::ranges::any_of(form_.checked, [&](const KeptForm::Checked& other) {
         return other.place == checked.place && other.outputs == checked.outputs &&
                other.leads == checked.leads;
@@ -222,8 +233,14 @@ class Dependences {
     for (const uint32_t at : in_.backward) {
       const auto tape = std::ranges::find(in_.graph.tapes, at, &std::pair<uint32_t, SavedByEager>::first);
       if (tape == in_.graph.tapes.end()) continue;
-      auto [outputs, leads] = placeOf(tape->second);
-      form_.tapes.push_back({outputs, std::move(leads)});
+      form_.tapes.push_back(nodeOf(tape->second));
+    }
+    for (const SavedByEager& holder : in_.graph.holders) {
+      KeptForm::Node node = nodeOf(holder);
+      const bool known = std::ranges::any_of(form_.holders, [&](const KeptForm::Node& other) {
+        return other.outputs == node.outputs && other.leads == node.leads;
+      });
+      if (!known) form_.holders.push_back(std::move(node));
     }
   }
 

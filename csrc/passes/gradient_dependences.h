@@ -32,8 +32,8 @@ struct DependenceInput {
 // The input or output that a value is; nullopt: it is neither.
 std::optional<ir::SegmentPlace> placeIn(const GradientGraph& graph, ir::ValueId value);
 
-// Fills the sets of `form` and the order of eager mode's nodes. `follows`, `gets`, `kept` (but its sets) and
-// `leaves` have to be there already.
+// Fills what nodes of eager mode's there are, in which order they run, and what kept values are for.
+// `follows`, `gets`, `kept` (but its sets) and `leaves` have to be there already.
 void findDependences(const DependenceInput& input, ir::KeptForm& form);
 
 }  // namespace kintsugi::passes

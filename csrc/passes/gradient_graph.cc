@@ -631,28 +631,23 @@ class Differentiator {
     std::vector<KeptByEager> kept = keptByEager(trace(), recorded);
     const size_t first = graph_.backward.size();
     builder.start(position, kept);
-    const auto hold = [&] {
-      graph_.held.insert(graph_.held.end(), node.arriving.begin(), node.arriving.end());
-    };
+    addFollowed(recorded, node);
+    if (keepsAny(trace(), recorded)) graph_.holders.push_back(node);
     if (norm != nullptr) {
       const auto o = trace().operandsOf(recorded);
       batchNorm(builder, {o[0].id, o[1].id, o[2].id, norm->mean, norm->scale});
     } else if (rule->make == nullptr || !rule->make(builder)) {
-      hold();
       // A taped operator runs in a graph of its own: it must not return its argument, and what it saves has
       // to exist.
       if (!ops::has(op, Trait::kFresh) && !multiplies(ins))
         return refuse("there is no derivative of this " + name);
-      addFollowed(ins, node);
       return builder.tape() && noteTape(first, node);
     }
     const Instruction& now = trace().code[graph_.forward[position]];  // perhaps another one
     for (KeptByEager& each : kept) {
       if (each.value == ins.firstResult) each.value = now.firstResult;
     }
-    addFollowed(recorded, node);
     reads.note(kept, node);
-    if (keepsAny(trace(), recorded)) hold();
     return reads.redirectReads(kept, first) ||
            refuse("the derivative of " + name + " reads what autograd does not keep");
   }

@@ -68,7 +68,7 @@ struct GradientGraph {
   std::vector<ir::ValueId> gradients;                    // by input; kNone: it gets none
   std::vector<SavedByEager> saved;                       // in the order in which eager mode's nodes run
   std::vector<std::pair<uint32_t, SavedByEager>> tapes;  // by instruction of the backward; without a base
-  std::vector<ir::ValueId> held;  // gradients that arrive at operators of which eager mode keeps anything
+  std::vector<SavedByEager> holders;  // nodes of eager mode's that keep any tensor; without a base
   // (placeholder, value): `value` is an input or output that eager mode saves as an object. The placeholder
   // is its content in the memory that it has when the backward runs; in the backward, `value` is the memory
   // that it had in the forward.

@@ -106,7 +106,11 @@ Sharing sharingOf(const ir::Trace& trace, const ir::Instruction& ins) {
 }
 
 bool keepsAny(const ir::Trace& trace, const ir::Instruction& ins) {
-  const std::span<const ops::Saved> row = ops::savedBy(trace.operatorOf(ins));
+  const ops::Operator op = trace.operatorOf(ins);
+  const std::span<const ops::Saved> row = ops::savedBy(op);
+  const GradientRule* rule = gradientOf(op);
+  if (row.empty())
+    return rule == nullptr || (rule->make == nullptr && !ops::has(op, ops::Trait::kKeepsNothing));
   return std::ranges::any_of(
       row, [&](const ops::Saved& saved) { return isWanted(trace, saved, trace.operandsOf(ins)); });
 }
@@ -122,6 +126,7 @@ std::vector<KeptByEager> keptByEager(const ir::Trace& trace, const ir::Instructi
       kept.push_back({ins.firstResult, As::kView});
       continue;
     }
+    if (saved.what == ops::Saved::kOwn) continue;
     const auto at = static_cast<size_t>(saved.what);
     if (at >= operands.size() || !operands[at].isValue()) continue;
     const ValueId value = operands[at].id;

@@ -36,7 +36,7 @@ enum class Sharing : uint8_t {
 };
 Sharing sharingOf(const ir::Trace& trace, const ir::Instruction& ins);
 
-// Does it keep anything? A number, too, counts.
+// Does it keep any tensor? A number that it multiplies with, too, counts.
 bool keepsAny(const ir::Trace& trace, const ir::Instruction& ins);
 std::vector<KeptByEager> keptByEager(const ir::Trace& trace, const ir::Instruction& ins);
 

@@ -429,8 +429,21 @@ class Splitter {
       outputs.push_back(value);
       const auto at = std::ranges::find(graph_.program, madeBy_[value]);
       out.form.lookedAt.push_back(static_cast<uint32_t>(at - graph_.program.begin() + 1));
+      const auto looked = std::ranges::find_if(
+          out.form.gets, [&](uint32_t get) { return graph_.inputs[get] == lookedBy(value); });
+      out.form.lookedOf.push_back(static_cast<uint32_t>(looked - out.form.gets.begin()));
     }
     out.epilogue = segmentOf(trace_, inputs, graph_.epilogue, outputs);
+  }
+
+  // What the epilogue's tensor looks at: an input or an output.
+  ValueId lookedBy(ValueId value) const {
+    while (!placeIn(graph_, value) && madeBy_[value] != ir::kNone) {
+      const auto operands = trace_.operandsOf(trace_.code[madeBy_[value]]);
+      if (operands.empty() || !operands[0].isValue()) break;
+      value = operands[0].id;
+    }
+    return value;
   }
 
   const GradientGraph& graph_;

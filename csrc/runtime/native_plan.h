@@ -15,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "ir/result_version.h"
 #include "runtime/native_device.h"
 #include "support/target.h"
 #include "torchapi/aten_call.h"
@@ -223,6 +224,8 @@ struct NativePlan {
     uint32_t times = 0;
   };
   std::vector<Written> written;
+  // Results that native code makes in their last state, and what version counters say of them.
+  std::vector<ir::ResultVersion> versions;
   // Slots of numbers that kernels take. A finite one beyond this, or one without an opposite, is ATen's to
   // refuse.
   std::vector<std::pair<uint32_t, double>> limits;

@@ -708,6 +708,16 @@ SegmentRunner::Status NativeRunner::runPlan(const NativePlan& plan, std::span<co
       torchapi::retainTensor(outputs[k].tensor);
     }
   }
+  for (size_t k = 0; done && k < plan.versions.size(); ++k) {
+    const ir::ResultVersion& version = plan.versions[k];
+    const Value& output = outputs[version.output];
+    if (output.kind != ValueKind::kTensor) continue;
+    if (version.isOwn) {
+      torchapi::raiseVersion(output.tensor, version.writes);
+    } else {
+      torchapi::countAsViewedBefore(output.tensor, version.writes);
+    }
+  }
   for (size_t k = 0; k < inputs.size(); ++k) {
     frame->values[k].kind = ValueKind::kEmpty;
   }

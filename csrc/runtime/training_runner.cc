@@ -90,7 +90,8 @@ void updateMinimum(std::atomic<uint64_t>& least, uint64_t time) {
 // Shared with the nodes.
 struct TrainingRunner::Code {
   TrainingPlans plans;
-  mutable PlanRunner forward, backward, recompute, epilogue;
+  mutable PlanRunner forward, backward, recompute, epilogue, free;
+  bool hasFree = false;
   std::shared_ptr<const torchapi::GradNodeCode> native, replay;
   mutable std::atomic<uint64_t> backwards{0};
   mutable std::atomic<uint64_t> nativeTime{kUnknownTime};
@@ -122,6 +123,26 @@ class TrainingRunner::NativeCode : public torchapi::GradNodeCode {
     const GradModeScope scope;
     const std::shared_ptr<const Code> code = code_.lock();
     return code != nullptr && code->recompute.runPlan(inputs, outputs);
+  }
+
+  bool runFree(std::span<Value> leaves, std::span<Value> outputs) const override {
+    const std::shared_ptr<const Code> code = code_.lock();
+    if (code == nullptr || !code->hasFree) return false;
+    std::vector<Value> inputs;
+    for (const torchapi::TensorLayout& layout : code->plans.freeInputs) {
+      inputs.push_back({.kind = ValueKind::kTensor, .tensor = torchapi::newTensor(layout)});
+    }
+    for (size_t k = 0; k < leaves.size(); ++k) {
+      const uint32_t input = code->plans.freeLeaves[k];
+      if (input == ir::kNone) continue;
+      leaves[k] = {.kind = ValueKind::kTensor, .tensor = torchapi::newLeaf(inputs[input].tensor)};
+      torchapi::clear(inputs[input]);
+      inputs[input] = leaves[k];
+      torchapi::retainTensor(leaves[k].tensor);
+    }
+    const bool done = code->free.runPlan(inputs, outputs);
+    clearAll(inputs);
+    return done;
   }
 
  protected:
@@ -185,7 +206,8 @@ std::string TrainingRunner::failure() const {
   if (!ready_.load(std::memory_order_acquire)) {
     return {};
   }
-  for (const PlanRunner* plan : {&code_->forward, &code_->backward, &code_->recompute, &code_->epilogue}) {
+  for (const PlanRunner* plan :
+       {&code_->forward, &code_->backward, &code_->recompute, &code_->epilogue, &code_->free}) {
     if (std::string text = plan->failure(); !text.empty()) {
       return text;
     }
@@ -210,6 +232,10 @@ void TrainingRunner::setPlans(TrainingPlans plans) {
   code->recompute.setPlan(std::move(plans.recompute));
   if (plans.epilogue != nullptr) {
     code->epilogue.setPlan(std::move(plans.epilogue));
+  }
+  code->hasFree = plans.free != nullptr;
+  if (code->hasFree) {
+    code->free.setPlan(std::move(plans.free));
   }
   const auto layouts = torchapi::newGradientLayouts();
   code->native = std::make_shared<NativeCode>(plans.form, layouts, code);

@@ -45,10 +45,15 @@ struct TrainingPlans {
   std::unique_ptr<const NativePlan> backward;
   std::unique_ptr<const NativePlan> recompute;  // inputs to the node's outputs, operator by operator
   std::unique_ptr<const NativePlan> epilogue;   // null: there is none
-  std::vector<ir::SegmentPlace> results;        // kOwn: of the epilogue
-  std::vector<NativePlan::Input> inputs;        // what they have to be
-  std::optional<bool> gradBefore;               // the grad mode that a run has to start in
-  std::optional<bool> gradAfter;                // the grad mode that it leaves; nullopt: the same
+  // What is left to differentiate when all that is kept has been freed (passes/free_gradients.h); null:
+  // nothing.
+  std::unique_ptr<const NativePlan> free;
+  std::vector<torchapi::TensorLayout> freeInputs;
+  std::vector<uint32_t> freeLeaves;       // by gradient: an input of `free`, or kNone
+  std::vector<ir::SegmentPlace> results;  // kOwn: of the epilogue
+  std::vector<NativePlan::Input> inputs;  // what they have to be
+  std::optional<bool> gradBefore;         // the grad mode that a run has to start in
+  std::optional<bool> gradAfter;          // the grad mode that it leaves; nullopt: the same
 };
 
 class TrainingRunner : public SegmentRunner {

@@ -70,7 +70,8 @@ autograd::edge_list edgesTo(const GradNodeForm& form, std::span<const uint32_t> 
 }
 
 // The nodes of the operators that give something out. Gates have the lowest numbers, so that all gradients
-// are there when the first one runs; behind them there are numbers for all ranks.
+// are there when the first one runs; behind them there are numbers for all ranks. What looks at an input and
+// stands before its users in the program comes behind the input's gate, as gradients are added up in order.
 std::vector<NodePointer> makeNodes(uint64_t first, const std::shared_ptr<SegmentGradients>& shared,
                                    const GradNodeCode& code, std::span<const Value> inputs) {
   const NodePlan& plan = code.nodes();
@@ -84,15 +85,17 @@ std::vector<NodePointer> makeNodes(uint64_t first, const std::shared_ptr<Segment
   }
   std::vector<NodePointer> gates;
   for (size_t k = 0; k < plan.gates.size(); ++k) {
-    auto node = makeNode<SegmentBackward>(first + k, shared, std::nullopt, k);
+    const std::optional<uint32_t>& early = plan.gates[k].early;
+    const uint64_t number = first + (early ? plan.lowNumbers() + *early : k);
+    auto node = makeNode<SegmentBackward>(number, shared, std::nullopt, k);
     node->set_next_edges(edgesTo(code.form(), plan.gates[k].gets, inputs));
     node->add_input_metadata(autograd::Node::undefined_input());
     shared->addGate(k, node.get());
     gates.push_back(std::move(node));
   }
   for (size_t k = 0; k < plan.makers.size(); ++k) {
-    auto node =
-        makeNode<SegmentBackward>(first + gates.size() + plan.makers[k].rank, shared, k, std::nullopt);
+    const uint64_t number = first + plan.lowNumbers() + plan.makers[k].rank;
+    auto node = makeNode<SegmentBackward>(number, shared, k, std::nullopt);
     uint64_t bits = 0;
     for (const uint32_t output : plan.makers[k].outputs) bits |= code.form().bitOf(output);
     autograd::edge_list edges;
@@ -107,7 +110,7 @@ std::vector<NodePointer> makeNodes(uint64_t first, const std::shared_ptr<Segment
 
 uint64_t takeNumbers(const NodePlan& plan) {
   const uint64_t first = at::sequence_number::get_and_increment();
-  const size_t count = plan.ranks + (plan.isSingle() ? 0 : plan.gates.size());
+  const size_t count = plan.ranks + plan.lowNumbers();
   for (size_t k = 1; k < count; ++k) at::sequence_number::get_and_increment();
   return first;
 }
@@ -123,10 +126,13 @@ NodePlan::NodePlan(const GradNodeForm& form) : looks(form.lookedAt.size()) {
     reorders = reorders || (!makers.empty() && form.lookedAt[k] < form.madeAt[makers.back().outputs[0]]);
   }
   std::ranges::stable_sort(seen, {}, &Seen::at);
-  const auto isBeforeUse = [&](uint32_t look) {
-    return std::ranges::any_of(form.usedAt, [&](uint32_t used) { return look < used; });
+  // Eager mode comes to what looks at a tensor in the middle before it has all gradients of inputs.
+  const auto isInMiddle = [&](uint32_t look) {
+    return look < form.madeAt[makers.front().outputs[0]] &&
+           std::ranges::any_of(form.usedAt,
+                               [&](const auto& uses) { return uses.empty() || uses.front().at < look; });
   };
-  isSingle_ = makers.size() == 1 && std::ranges::none_of(form.lookedAt, isBeforeUse);
+  isSingle_ = makers.size() == 1 && std::ranges::none_of(form.lookedAt, isInMiddle);
   addGates(form, seen);
   rankAll(seen);
 }
@@ -141,27 +147,49 @@ void NodePlan::addMakers(const GradNodeForm& form) {
   std::ranges::stable_sort(makers, {}, [&](const Maker& maker) { return form.madeAt[maker.outputs[0]]; });
 }
 
-// Until they have ranks: the number of operators that eager mode comes to when it has the gradients.
+// Until they have ranks, places are numbers of operators that eager mode comes to behind them.
 void NodePlan::addGates(const GradNodeForm& form, const std::vector<Seen>& seen) {
+  const auto placeOf = [&](uint32_t at) {
+    return static_cast<uint32_t>(std::ranges::count_if(seen, [&](const Seen& each) { return each.at < at; }));
+  };
   for (uint32_t k = 0; k < form.gets.size(); ++k) {
-    const uint64_t leading = isSingle_ || form.feeds.empty() ? GradNodeForm::kAll : form.feeds[k];
-    const auto later =
-        std::ranges::count_if(seen, [&](const Seen& each) { return each.at < form.usedAt[k]; });
-    const uint32_t place = isSingle_ ? 0 : static_cast<uint32_t>(later);
-    const auto known = std::ranges::find_if(
-        gates, [&](const Gate& gate) { return gate.outputs == leading && gate.rank == place; });
-    Gate& gate = known != gates.end() ? *known : gates.emplace_back(Gate{leading, {}, place});
-    gate.gets.push_back(k);
+    Gate made;
+    if (!isSingle_) {
+      if (!form.feeds.empty()) made.outputs = form.feeds[k];
+      for (const ir::KeptForm::Use& use : form.usedAt[k]) {
+        const uint32_t place = placeOf(use.at);
+        if (made.places.empty() || made.places.back().rank != place) made.places.push_back({0, place});
+        made.places.back().outputs |= use.outputs;
+      }
+      for (size_t look = 0; look < looks.size(); ++look) {
+        const bool comesBehind = form.lookedOf[look] == k && !made.places.empty() &&
+                                 placeOf(form.lookedAt[look]) < made.places.front().rank;
+        if (comesBehind) made.early = std::max(made.early.value_or(0), placeOf(form.lookedAt[look]) + 1);
+      }
+    }
+    if (made.places.empty()) made.places.emplace_back();
+    const auto known = std::ranges::find_if(gates, [&](const Gate& gate) {
+      return gate.outputs == made.outputs && gate.places == made.places && gate.early == made.early;
+    });
+    (known != gates.end() ? *known : gates.emplace_back(std::move(made))).gets.push_back(k);
   }
-  if (isSingle_ && gates.empty()) gates.emplace_back();
-  std::ranges::stable_sort(gates, {}, &Gate::rank);
+  if (isSingle_ && gates.empty()) gates.emplace_back().places.emplace_back();
+  std::ranges::stable_sort(gates, {}, [](const Gate& gate) { return gate.places.front().rank; });
 }
 
 void NodePlan::rankAll(const std::vector<Seen>& seen) {
-  const uint32_t last = gates.empty() ? 0 : gates.back().rank;
-  auto gate = isSingle_ ? gates.end() : gates.begin();
+  std::vector<std::vector<uint32_t*>> at(seen.size() + 1);  // ranks of gates, by their places
+  uint32_t last = 0;
+  for (Gate& gate : gates) {
+    if (isSingle_) break;
+    if (gate.early) at[*gate.early].push_back(&*gate.early);
+    for (Place& place : gate.places) {
+      last = std::max(last, place.rank);
+      at[place.rank].push_back(&place.rank);
+    }
+  }
   for (uint32_t k = 0; k <= seen.size(); ++k) {
-    for (; gate != gates.end() && gate->rank == k; ++gate) gate->rank = ranks++;
+    for (uint32_t* rank : at[k]) *rank = ranks++;
     if (k == seen.size()) return;
     const Seen& each = seen[k];
     (each.isLook ? looks[each.index].rank : makers[each.index].rank) = ranks++;
@@ -240,7 +268,7 @@ void LookOrder::end(std::span<const Value> inputs, std::span<const Value> looks)
   std::vector<size_t> order(looks.size());
   std::iota(order.begin(), order.end(), 0U);
   std::ranges::sort(order, {}, [&](size_t k) { return plan_.looks[k].rank; });
-  const uint64_t first = nodes_.first + (plan_.isSingle() ? 0 : plan_.gates.size());
+  const uint64_t first = nodes_.first + plan_.lowNumbers();
   for (const size_t k : order) {
     if (looks[k].kind != ValueKind::kTensor) continue;
     // With the nodes on the way that nobody sees.

@@ -22,6 +22,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -36,15 +37,24 @@ struct GradNodeForm : ir::KeptForm {
   std::vector<uint32_t> written = {};
 
   // The set of one output.
-  uint64_t bitOf(size_t output) const { return together.empty() ? kAll : uint64_t{1} << output; }
+  uint64_t bitOf(size_t output) const { return isByOutput ? uint64_t{1} << output : kAll; }
 };
 
 // The nodes of a segment. Eager mode runs backwards from the highest rank to the lowest.
 struct NodePlan {
+  // Where a gate comes if gradients of these outputs are there: the first place that fits holds.
+  struct Place {
+    uint64_t outputs = GradNodeForm::kAll;
+    uint32_t rank = 0;
+
+    bool operator==(const Place&) const = default;
+  };
   struct Gate {
     uint64_t outputs = GradNodeForm::kAll;  // those that lead to its inputs
     std::vector<uint32_t> gets;             // results of the backward
-    uint32_t rank = 0;
+    std::vector<Place> places;
+    // Where it comes in any case, if it comes before something that looks at one of its inputs.
+    std::optional<uint32_t> early = {};
   };
   struct Maker {
     std::vector<uint32_t> outputs;  // of those that autograd follows
@@ -63,6 +73,8 @@ struct NodePlan {
 
   explicit NodePlan(const GradNodeForm& form);
   bool isSingle() const { return isSingle_; }
+  // How many numbers come before those of the ranks.
+  size_t lowNumbers() const { return isSingle_ ? 0 : gates.size(); }
 
  private:
   // An operator that something seen is of; backwards, eager mode comes to the last one first.
@@ -104,6 +116,10 @@ class GradNodeCode {
   virtual bool isAutograd() const { return false; }
   // Runs the segment again, from inputs to outputs, in the current grad mode.
   virtual bool recompute(std::span<const Value> inputs, std::span<Value> outputs) const = 0;
+  // Runs what does not depend on anything that is kept, on new tensors, in the current grad mode. Fills
+  // `leaves` (by result of the backward; empty: nothing leads there) and the outputs that autograd follows.
+  // False: there is nothing of the kind.
+  virtual bool runFree(std::span<Value> leaves, std::span<Value> outputs) const = 0;
 
  private:
   GradNodeForm form_;

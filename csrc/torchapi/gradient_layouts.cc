@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <ATen/ops/alias.h>
 #include <ATen/ops/empty_strided.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -61,14 +62,16 @@ bool GradientLayouts::hasRoom() const {
 void GradientLayouts::learn(const Arriving& arriving, std::span<const at::Tensor> made) {
   Known known{arriving, Made(made.size())};
   for (size_t k = 0; k < made.size(); ++k) {
-    if (made[k].defined()) known.made[k].emplace(made[k].strides().begin(), made[k].strides().end());
+    if (!made[k].defined()) continue;
+    known.made[k].emplace(Strides(made[k].strides().begin(), made[k].strides().end()), made[k].is_view());
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   if (known_.size() < kMostLayouts) known_.push_back(std::move(known));
 }
 
-at::Tensor layOut(at::Tensor made, const GradientLayouts::Strides& wanted, const autograd::Edge& edge) {
-  at::IntArrayRef strides = wanted;
+namespace {
+
+at::Tensor withStrides(at::Tensor made, at::IntArrayRef strides, const autograd::Edge& edge) {
   const at::IntArrayRef sizes = made.sizes();
   if (made.layout() != at::kStrided || strides.size() != sizes.size() || made.strides() == strides)
     return made;
@@ -95,6 +98,14 @@ at::Tensor layOut(at::Tensor made, const GradientLayouts::Strides& wanted, const
     base = at::empty_strided(once, strides, made.options()).copy_(base);
   }
   return base.as_strided(sizes, strides, base.storage_offset());
+}
+
+}  // namespace
+
+at::Tensor layOut(at::Tensor made, const GradientLayouts::Layout& wanted, const autograd::Edge& edge) {
+  at::Tensor laid = withStrides(std::move(made), wanted.strides, edge);
+  if (!wanted.isView || laid.is_view() || accumulatingLeaf(edge) != nullptr) return laid;
+  return at::alias(laid);
 }
 
 }  // namespace kintsugi::torchapi

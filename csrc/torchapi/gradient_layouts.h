@@ -23,8 +23,12 @@ namespace kintsugi::torchapi {
 class GradientLayouts {
  public:
   using Strides = std::vector<int64_t>;
-  using Arriving = std::vector<Strides>;             // by output; without any: it does not arrive
-  using Made = std::vector<std::optional<Strides>>;  // by result
+  using Arriving = std::vector<Strides>;  // by output; without any: it does not arrive
+  struct Layout {
+    Strides strides;
+    bool isView = false;  // autograd knows it as a view of what arrived
+  };
+  using Made = std::vector<std::optional<Layout>>;  // by result
 
   static Arriving arriving(std::span<const at::Tensor> gradients);
   // Nothing: not known.
@@ -46,7 +50,6 @@ class GradientLayouts {
 const at::Tensor* accumulatingLeaf(const torch::autograd::Edge& edge);
 // A gradient of these strides, or, where `edge` leads to a leaf that accumulates it, one of which the leaf's
 // gradient becomes what it is in eager mode. `made` is nobody else's.
-at::Tensor layOut(at::Tensor made, const GradientLayouts::Strides& strides,
-                  const torch::autograd::Edge& edge);
+at::Tensor layOut(at::Tensor made, const GradientLayouts::Layout& wanted, const torch::autograd::Edge& edge);
 
 }  // namespace kintsugi::torchapi

@@ -36,7 +36,7 @@ class KeptTensors {
   // The same check for inputs: if one was written to, the segment can't be run again.
   bool mayRecompute(uint64_t arrived) const { return writtenInput(arrived) == nullptr; }
   void checkRecompute(uint64_t arrived) const;
-  bool isNeeded(uint64_t arrived) const { return (form_.held & arrived) != 0; }
+  bool isCleared() const { return isCleared_; }
 
   // The tensors in the order in which the code takes them. False: one has another layout by now.
   bool take(std::vector<at::Tensor>& out);

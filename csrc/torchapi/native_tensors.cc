@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <new>
 #include <utility>
@@ -146,6 +147,19 @@ void countWrites(void* impl, uint32_t times) {
   for (uint32_t k = 0; k < times; ++k) {
     implOf(impl)->bump_version();
   }
+}
+
+void raiseVersion(void* impl, uint32_t writes) {
+  const c10::VariableVersion& version = implOf(impl)->version_counter();
+  if (!version.enabled()) return;
+  const uint32_t now = version.current_version();
+  if (now < writes) countWrites(impl, writes - now);
+}
+
+void countAsViewedBefore(void* impl, uint32_t writes) {
+  auto* meta = torch::autograd::impl::get_view_autograd_meta(sharedTensor(impl));
+  if (meta == nullptr || !meta->has_bw_view() || !implOf(impl)->version_counter().enabled()) return;
+  meta->set_attr_version(implOf(impl)->version_counter().current_version() - writes);
 }
 
 void parallelFor(int64_t count, int64_t grain, void (*range)(void*, int64_t, int64_t), void* context) {

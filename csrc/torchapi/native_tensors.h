@@ -61,6 +61,10 @@ MemoryExtent memoryExtent(const void* impl);
 bool prepareWrite(void* impl);
 // Adds to the version counter, as if the tensor had been written to this many times.
 void countWrites(void* impl, uint32_t times);
+// The same, up to the version that a tensor has which was written to so often since it was made.
+void raiseVersion(void* impl, uint32_t writes);
+// For autograd, a view was made so many writes ago.
+void countAsViewedBefore(void* impl, uint32_t writes);
 
 // Calls range(context, begin, end) for parts of [0, count) of at least `grain`, on torch's threads.
 void parallelFor(int64_t count, int64_t grain, void (*range)(void* context, int64_t begin, int64_t end),

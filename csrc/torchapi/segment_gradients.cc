@@ -93,6 +93,14 @@ bool hasHooks(autograd::Node& node) {
          !node.post_hooks().empty();
 }
 
+bool isReached(const GradNodeForm::Node& node, uint64_t arrived, const std::vector<bool>& requested) {
+  if ((node.outputs & arrived) == 0) return false;
+  for (size_t k = 0; k < node.leads.size(); ++k) {
+    if (node.leads[k] && requested[k]) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 SegmentGradients::SegmentGradients(std::shared_ptr<const GradNodeCode> code, uint64_t forwardTime)
@@ -140,9 +148,18 @@ void SegmentGradients::orderForHooks() {
     maySee = maySee || (node && hasHooks(*node));
   }
   if (!maySee || !first) return;
+  uint64_t expected = 0;  // outputs whose gradients come
+  for (size_t k = 0; k < makers_.size(); ++k) {
+    if (makers_[k] == nullptr || !willRun(makers_[k])) continue;
+    for (const uint32_t output : plan.makers[k].outputs) expected |= code_->form().bitOf(output);
+  }
   // No gate waits in the engine's queue yet, which stays sorted.
   for (size_t k = 0; k < gates_.size(); ++k) {
-    if (gates_[k] != nullptr) gates_[k]->set_sequence_nr(*first + plan.gates[k].rank);
+    if (gates_[k] == nullptr) continue;
+    const std::vector<NodePlan::Place>& places = plan.gates[k].places;
+    const auto place = std::ranges::find_if(
+        places, [&](const NodePlan::Place& each) { return (each.outputs & expected) != 0; });
+    gates_[k]->set_sequence_nr(*first + (place != places.end() ? *place : places.front()).rank);
   }
 #endif
 }
@@ -163,17 +180,17 @@ SegmentGradients::Run& SegmentGradients::runOf(int task) {
 }
 
 uint64_t SegmentGradients::allOutputs() const {
-  const size_t count = code_->form().together.size();
-  return count == 0 || count == 64 ? kAll : (uint64_t{1} << count) - 1;
+  const size_t count = metadata_.size();
+  return !code_->form().isByOutput || count == 64 ? kAll : (uint64_t{1} << count) - 1;
 }
 
-uint64_t SegmentGradients::withGroups(uint64_t outputs) const {
-  const std::vector<uint64_t>& together = code_->form().together;
-  uint64_t all = together.empty() ? kAll : 0;
-  for (size_t k = 0; k < together.size(); ++k) {
-    all |= (outputs >> k & 1) != 0 ? together[k] : 0;
+// A backward that reaches an operator of eager mode's whose kept tensors have been freed is an error.
+void SegmentGradients::checkFreed(uint64_t arrived, const std::vector<bool>& requested) const {
+  if (freedCount_ == 0) return;
+  const std::vector<GradNodeForm::Node>& holders = code_->form().holders;
+  for (size_t k = 0; k < holders.size(); ++k) {
+    TORCH_CHECK(!freed_[k] || !isReached(holders[k], arrived, requested), autograd::ERR_BACKWARD_TWICE);
   }
-  return all;
 }
 
 void SegmentGradients::arrive(size_t maker, autograd::variable_list&& gradients) {
@@ -185,8 +202,7 @@ void SegmentGradients::arrive(size_t maker, autograd::variable_list&& gradients)
     made |= code_->form().bitOf(outputs[k]);
     arrived |= gradients[k].defined() ? code_->form().bitOf(outputs[k]) : 0;
   }
-  TORCH_CHECK((released_ & withGroups(arrived)) == 0 || !kept_.isNeeded(arrived),
-              autograd::ERR_BACKWARD_TWICE);
+  if (freedCount_ != 0) checkFreed(arrived, findRequested());
   const int task = autograd::get_current_graph_task_id();
   if (task < 0 && !plan.isSingle()) return;  // called by itself, without what follows
   Run& run = runOf(task);
@@ -242,18 +258,23 @@ void SegmentGradients::finish(Run& run, size_t gate) {
   if (isMakerExpected(run)) return;
   if (run.used == run.arrived) run.gradients.assign(run.gradients.size(), at::Tensor());
   if (run.used == run.arrived && run.used != 0 && !autograd::get_current_graph_task_keep_graph()) {
-    release(withGroups(run.used));
+    free(run);
   }
   if (std::ranges::find(run.waits, true) == run.waits.end()) {
     runs_.erase(runs_.begin() + (&run - runs_.data()));
   }
 }
 
-void SegmentGradients::release(uint64_t groups) {
-  released_ |= groups;
-  if (!code_->form().together.empty() && released_ != allOutputs()) return;
-  released_ = kAll;
-  kept_.clear();
+void SegmentGradients::free(const Run& run) {
+  const std::vector<GradNodeForm::Node>& holders = code_->form().holders;
+  const bool all = run.used == allOutputs() && std::ranges::find(run.requested, false) == run.requested.end();
+  freed_.resize(holders.size());
+  for (size_t k = 0; k < holders.size(); ++k) {
+    if (freed_[k] || !(all || isReached(holders[k], run.used, run.requested))) continue;
+    freed_[k] = true;
+    ++freedCount_;
+  }
+  if (freedCount_ == holders.size()) kept_.clear();
 }
 
 // A leaf keeps its gradient tensor and may write to it later. So gradients must not share memory, but for
@@ -273,13 +294,13 @@ at::Tensor SegmentGradients::gradientFor(const Run& run, size_t output) const {
 }
 
 // How the gradients lie in eager mode. Nothing is known of it where the segment can't be run again.
-void SegmentGradients::learnLayouts(Run& run, const std::vector<bool>& requested) {
+void SegmentGradients::learnLayouts(Run& run) {
   GradientLayouts& layouts = code_->layouts();
   const GradientLayouts::Arriving arriving = GradientLayouts::arriving(run.gradients);
   run.layouts = layouts.find(arriving);
   if (run.layouts || !layouts.hasRoom()) return;
   if (code_->isAutograd()) {
-    if (std::ranges::find(requested, false) == requested.end()) layouts.learn(arriving, run.made);
+    if (std::ranges::find(run.requested, false) == run.requested.end()) layouts.learn(arriving, run.made);
     return;
   }
   if (!kept_.mayRecompute(run.arrived)) return;
@@ -306,45 +327,42 @@ std::vector<bool> SegmentGradients::findRequested() {
 
 GradNodeCode::Requested SegmentGradients::findRequestedTapes(const Run& run, std::vector<bool> gets) const {
   const GradNodeForm& form = code_->form();
-  const bool arrived = form.together.empty() || (run.arrived & allOutputs()) == allOutputs();
+  const bool arrived = (run.arrived & allOutputs()) == allOutputs();
   if (arrived && std::ranges::find(gets, false) == gets.end()) return {};
   GradNodeCode::Requested asked;
-  for (const GradNodeForm::Tape& tape : form.tapes) {
-    bool leads = false;
-    for (size_t k = 0; k < tape.leads.size(); ++k) leads = leads || (tape.leads[k] && gets[k]);
-    asked.tapes.push_back(leads && (tape.outputs & run.arrived) != 0);
-  }
+  for (const GradNodeForm::Node& tape : form.tapes) asked.tapes.push_back(isReached(tape, run.arrived, gets));
   asked.gets = std::move(gets);
   return asked;
 }
 
 void SegmentGradients::compute(Run& run) {
   const GradNodeForm& form = code_->form();
-  const uint64_t groups = withGroups(run.arrived);
   bool all = true, ordinary = true;
   for (const at::Tensor& gradient : run.gradients) {
     all = all && gradient.defined();
     ordinary = ordinary && (!gradient.defined() || isOrdinary(gradient.unsafeGetTensorImpl()));
   }
-  TORCH_CHECK((released_ & groups) == 0 || !kept_.isNeeded(run.arrived), autograd::ERR_BACKWARD_TWICE);
-  const std::vector<bool> requested = findRequested();
-  if ((released_ & groups) == 0) kept_.check(run.arrived, requested);
+  run.requested = findRequested();
+  checkFreed(run.arrived, run.requested);
+  if (!kept_.isCleared()) kept_.check(run.arrived, run.requested);
   const c10::impl::ExcludeDispatchKeyGuard noAutocast(c10::autocast_dispatch_keyset);
   run.made.clear();
   run.layouts.reset();
   // If a mode or transform sees the backward's operators, it has to see those of eager mode.
   ordinary = ordinary && mayUseOwnKernels();
-  if (!ordinary || c10::GradMode::is_enabled() || !runCode(run, all, requested) ||
-      (!all && !areFinite(run.made) && kept_.mayRecompute(run.arrived))) {
+  if (kept_.isCleared()) {
+    run.made = runFree(run);
+  } else if (!ordinary || c10::GradMode::is_enabled() || !runCode(run, all) ||
+             (!all && !areFinite(run.made) && kept_.mayRecompute(run.arrived))) {
     run.made = runAgain(run);
   } else {
-    learnLayouts(run, requested);
+    learnLayouts(run);
   }
   run.made.resize(form.gets.size());
   run.used = run.arrived;
 }
 
-bool SegmentGradients::runCode(Run& run, bool all, const std::vector<bool>& requested) {
+bool SegmentGradients::runCode(Run& run, bool all) {
   autograd::variable_list tensors;
   if (!kept_.take(tensors)) return false;
   for (size_t k = 0; k < run.gradients.size(); ++k) {
@@ -357,7 +375,7 @@ bool SegmentGradients::runCode(Run& run, bool all, const std::vector<bool>& requ
   OwnValues results(code_->form().gets.size());
   takeTapeError();
   if (!code_->run(values, results.all(), std::exchange(forwardTime_, 0),
-                  findRequestedTapes(run, requested))) {
+                  findRequestedTapes(run, run.requested))) {
     // If gradients are missing, the error may come from a part that eager mode would not compute.
     const std::exception_ptr error = takeTapeError();
     if (error && (all || code_->isAutograd())) std::rethrow_exception(error);
@@ -381,6 +399,36 @@ void SegmentGradients::forwardAgain(autograd::variable_list& aliases, OwnValues&
   TORCH_CHECK(code_->recompute(values, outputs.all()),
               "kintsugi: a segment could not be run again for the gradient of its gradient");
   for (size_t k = 0; k < aliases.size(); ++k) kept_.moveInput(k, aliases[k]);
+}
+
+// What is behind operators that keep nothing can be differentiated when all else has been freed.
+autograd::variable_list SegmentGradients::runFree(const Run& run) {
+  const bool create = c10::GradMode::is_enabled();
+  const c10::AutoGradMode on(true);
+  const GradNodeForm& form = code_->form();
+  OwnValues leaves(form.gets.size()), outputs(run.gradients.size());
+  {
+    const AutogradAlone scope;
+    TORCH_CHECK(code_->runFree(leaves.all(), outputs.all()), autograd::ERR_BACKWARD_TWICE);
+  }
+  autograd::variable_list followed, arriving, targets, made(form.gets.size());
+  for (size_t k = 0; k < run.gradients.size(); ++k) {
+    at::Tensor output = outputs.take(k);
+    if (!run.gradients[k].defined() || !output.requires_grad()) continue;
+    followed.push_back(std::move(output));
+    arriving.push_back(run.gradients[k]);
+  }
+  std::vector<size_t> places;
+  for (size_t k = 0; k < form.gets.size(); ++k) {
+    if (leaves.all()[k].kind != ValueKind::kTensor) continue;
+    places.push_back(k);
+    targets.push_back(leaves.take(k));
+  }
+  if (followed.empty()) return made;
+  autograd::variable_list found = autograd::grad(followed, targets, arriving, /*retain_graph=*/create, create,
+                                                 /*allow_unused=*/true);
+  for (size_t k = 0; k < places.size(); ++k) made[places[k]] = std::move(found[k]);
+  return made;
 }
 
 // Runs the segment again with autograd, on aliases of its inputs. With the inputs themselves, autograd

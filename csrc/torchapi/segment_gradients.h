@@ -7,7 +7,8 @@
 //
 // Ownership: shares the code, inputs and what was kept; knows its nodes, and does not hold them. Threads:
 // any; one backward at a time computes. GIL: must not be held while gradients are computed. Invalidation:
-// what is kept goes behind a backward that does not keep the graph.
+// what is kept goes behind backwards that do not keep the graph and have come to all of eager mode's nodes
+// that keep anything.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -61,6 +62,7 @@ class SegmentGradients {
     std::vector<bool> waits;                   // by gate
     uint64_t arrived = 0;                      // outputs whose gradients are there
     uint64_t used = 0;                         // those that `made` was computed of
+    std::vector<bool> requested;               // by result
     torch::autograd::variable_list made;
     std::optional<GradientLayouts::Made>
         layouts;  // of eager mode, where they are known and `made` has others
@@ -68,18 +70,19 @@ class SegmentGradients {
 
   Run& runOf(int task);
   uint64_t allOutputs() const;
-  uint64_t withGroups(uint64_t outputs) const;
+  void checkFreed(uint64_t arrived, const std::vector<bool>& requested) const;
   bool isMakerExpected(const Run& run);
   void finish(Run& run, size_t gate);
-  void release(uint64_t groups);
+  void free(const Run& run);
   std::vector<bool> findRequested();
   GradNodeCode::Requested findRequestedTapes(const Run& run, std::vector<bool> gets) const;
   void compute(Run& run);
-  bool runCode(Run& run, bool all, const std::vector<bool>& requested);
+  bool runCode(Run& run, bool all);
   void forwardAgain(torch::autograd::variable_list& aliases, OwnValues& outputs, bool create);
   torch::autograd::variable_list runAgain(const Run& run);
+  torch::autograd::variable_list runFree(const Run& run);
   at::Tensor gradientFor(const Run& run, size_t output) const;
-  void learnLayouts(Run& run, const std::vector<bool>& requested);
+  void learnLayouts(Run& run);
   void separate(at::Tensor& made, const torch::autograd::Edge& edge) const;
 
   const std::shared_ptr<const GradNodeCode> code_;
@@ -87,7 +90,8 @@ class SegmentGradients {
   KeptTensors kept_;
   std::vector<Value> numbers_;  // by input: inputs that are no tensors
   uint64_t forwardTime_;
-  uint64_t released_ = 0;              // groups of outputs whose backward has run
+  std::vector<bool> freed_;  // by `holders`: a backward has run through it
+  size_t freedCount_ = 0;
   std::vector<Run> runs_;              // backwards that go on, or have raised
   std::unordered_set<int> forgotten_;  // tasks of others
 

@@ -3,6 +3,7 @@ gradients are there by then, also where one of them raises. Random functions, co
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import warnings
@@ -224,3 +225,77 @@ def test_many_backwards_of_one_graph_at_a_time() -> None:
             thread.join()
         for got in seen:
             torch.testing.assert_close(got, expected)
+
+
+def _used_first(a: torch.Tensor, b: torch.Tensor) -> Tensors:
+    return b + 1, a.exp(), a * b
+
+
+def _used_by_each(a: torch.Tensor, b: torch.Tensor) -> Tensors:
+    y = a + b
+    return y, b.double(), a.sum(0, keepdim=True)
+
+
+def _looked_at(a: torch.Tensor, b: torch.Tensor) -> Tensors:
+    return torch.nn.functional.gelu(a @ a), b.t(), torch.stack(b.unbind(0), 1)
+
+
+def _looked_at_first(a: torch.Tensor, b: torch.Tensor) -> Tensors:
+    return a.t(), a.exp(), b.t() + a
+
+
+def _looked_at_between(a: torch.Tensor, b: torch.Tensor) -> Tensors:
+    h = a * 2
+    v = b.t()
+    return v, h.exp()
+
+
+def _view_inside(a: torch.Tensor, b: torch.Tensor) -> Tensors:
+    v = b.t()
+    y = a.tanh()
+    return y, v @ a, v
+
+
+EVENTS = [_used_first, _used_by_each, _looked_at, _looked_at_first, _looked_at_between, _view_inside]
+
+
+@pytest.mark.parametrize("function", EVENTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_hooks_behind_the_forward(backend: str, function: Callable[..., Any]) -> None:
+    """Hooks of outputs, one of them may raise, and one of a leaf, all of them put on behind the forward: which of them
+    are called, in which order, and which gradients are there behind."""
+    options = {"sync": True} if backend == "native" else {}
+    compiled = kintsugi.compile(function, backend=backend, options=options)
+
+    def run(given: Callable[..., Any], hooked: int, chosen: int, leaf: int, raises: int) -> Any:
+        leaves = [torch.ones(4, 4, requires_grad=True) for _ in range(2)]
+        outputs = given(*leaves)
+        events: list[Any] = []
+
+        def hook(name: str, fails: bool) -> Callable[[torch.Tensor], None]:
+            def call(gradient: torch.Tensor) -> None:
+                events.append((name, gradient.stride()))
+                if fails:
+                    raise ValueError(name)
+
+            return call
+
+        for k, output in enumerate(outputs):
+            if hooked >> k & 1:
+                output.register_hook(hook(f"output {k}", k == raises))
+        if leaf < 2:
+            leaves[leaf].register_hook(hook("leaf", False))
+        try:
+            sum(y.sum() for k, y in enumerate(outputs) if chosen >> k & 1).backward()  # type: ignore[union-attr]
+        except ValueError as error:
+            events.append(str(error))
+        there = [None if x.grad is None else (x.grad.sum().item(), x.grad.stride()) for x in leaves]
+        return events, [None if x is None else (round(x[0], 2), x[1]) for x in there]
+
+    count = len(function(torch.ones(4, 4), torch.ones(4, 4)))
+    for hooked, chosen in itertools.product(range(2**count), range(1, 2**count)):
+        for leaf, raises in itertools.product(range(3), range(count + 1)):
+            if raises < count and not hooked >> raises & 1:
+                continue
+            expected = run(function, hooked, chosen, leaf, raises)
+            assert run(compiled, hooked, chosen, leaf, raises) == expected, (hooked, chosen, leaf, raises)

@@ -331,6 +331,38 @@ def test_rows_are_what_autograd_s_nodes_keep(name: str, number: int) -> None:
         assert kept == expected, sorted(active)
 
 
+# Sizes decide, or which operand has a gradient; they count as operators that keep something.
+UNSETTLED = {"aten.adaptive_avg_pool2d.default", "aten.index_add.default", "aten.scatter_add.default"}
+
+
+@pytest.mark.parametrize(("name", "number"), CALLS)
+def test_rows_say_of_what_something_is_freed(name: str, number: int) -> None:
+    """Where a row says that autograd keeps a tensor, a second backward raises; elsewhere it does not."""
+    row, case = ROWS[name], CASES.get(name, [ONE])[number]
+    if name in UNSETTLED:
+        return
+    positions = [k for k, _ in tensors_of(case)]
+    for active in subsets(name, case):
+        tensors = [fresh(x, k in active) for k, (_, x) in enumerate(tensors_of(case))]
+        made = overload(name)(*with_tensors(case, tensors))
+        first = made if isinstance(made, torch.Tensor) else made[0]
+        if not first.requires_grad:
+            continue
+        wanted = {positions[k] for k in active}
+        keeps = any(not by or any(by >> k & 1 for k in wanted) for _, _, by in row["saves"])
+        if row["gradient"] == "taped" and not row["saves"]:
+            keeps = "keeps_nothing" not in row["traits"]
+        inputs = [tensors[k] for k in sorted(active)]
+        torch.autograd.grad(first, inputs, torch.ones_like(first), allow_unused=True)
+        try:
+            torch.autograd.grad(first, inputs, torch.ones_like(first), allow_unused=True)
+        except RuntimeError as error:
+            assert "second time" in str(error)
+            assert keeps, sorted(active)
+        else:
+            assert not keeps, sorted(active)
+
+
 # What is done to a tensor between forward and backward
 def other(tensor: torch.Tensor) -> torch.Tensor:
     """Other values of the same kind, that an operator takes as well."""

@@ -191,12 +191,12 @@ Flow popitemModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// True if each run has to ask the dict: the key is a string that varies, or such a string was stored before.
+// True if each run has to ask the dict: the key varies, or something was stored under such a one before.
 bool isAskedEachRun(CallContext& ctx) {
   if (!ctx.shadows[0].isSource() || !PyDict_CheckExact(ctx.args[0]) || ctx.total() < 2) return false;
   const Overlay* overlay = ctx.rec.objects.overlayOf(ctx.args[0]);
-  const bool text = isVaryingText(ctx.rec, ctx.shadows[1], ctx.args[1]);
-  const bool asked = text || (overlay != nullptr && overlay->dirty && isPlainDeep(ctx.args[1]));
+  const bool varies = isVaryingLookUp(ctx.rec, ctx.shadows[1], ctx.args[1], ctx.args[0]);
+  const bool asked = varies || (overlay != nullptr && overlay->dirty && isPlainDeep(ctx.args[1]));
   if (asked) {
     ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);
     ctx.rec.guards.guardType(ctx.shadows[1], ctx.args[1]);

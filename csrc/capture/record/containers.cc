@@ -315,18 +315,18 @@ bool storeUnderTensor(RecordContext& rec, ShadowFrame& f, Activation& act) {
   return rec.live();
 }
 
-// True if each run has to ask the dict: the key is a string that varies, or such a string was stored before.
-bool isAskedEachRun(RecordContext& rec, Shadow shadow, PyObject* dict, Shadow key, PyObject* text) {
+// True if each run has to ask the dict: the key varies, or something was stored under such a one before.
+bool isAskedEachRun(RecordContext& rec, Shadow shadow, PyObject* dict, Shadow key, PyObject* object) {
   if (!shadow.isSource() || !PyDict_CheckExact(dict)) return false;
   const Overlay* overlay = rec.objects.overlayOf(dict);
-  const bool asked =
-      isVaryingText(rec, key, text) || (overlay != nullptr && overlay->dirty && isPlainDeep(text));
+  const bool asked = isVaryingLookUp(rec, key, object, dict) ||
+                     (overlay != nullptr && overlay->dirty && isPlainDeep(object));
   if (asked) rec.guards.guardType(shadow, dict);
   return asked;
 }
 
-// `dict[text] = value`, where the string varies. Any entry of the dict may have changed, so it is dirty.
-bool storeUnderText(RecordContext& rec, ShadowFrame& f, Activation& act) {
+// `dict[key] = value`, where the key varies. Any entry of the dict may have changed, so it is dirty.
+bool storeUnderVarying(RecordContext& rec, ShadowFrame& f, Activation& act) {
   PyObject *key = act.peek(1), *dict = act.peek(2), *value = act.peek(3);
   rec.guards.guardType(f.top(2), dict);
   rec.guards.guardType(f.top(1), key);
@@ -500,8 +500,9 @@ Flow storeSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Inst
   bool ok = false;
   if (PyDict_Check(container) && torchapi::isTensor(key) && !shadow.isValue()) {
     ok = storeUnderTensor(rec, f, act);
-  } else if (isVaryingText(rec, f.top(1), key) && PyDict_CheckExact(container) && shadow.isSource()) {
-    ok = storeUnderText(rec, f, act);
+  } else if (isVaryingKey(rec, f.top(1), key) && PyDict_CheckExact(container) && shadow.isSource() &&
+             !pyapi::needsProgram(container, key)) {
+    ok = storeUnderVarying(rec, f, act);
   } else if (PyDict_Check(container) && !shadow.isValue()) {
     ok = rec.guards.tryPinDeep(f.top(1), key) && rec.heap.storeItem(shadow, container, key, f.top(3), value);
   } else if (auto stored = storeInOpenList(rec, shadow, container, f.top(1), key, f.top(3), value)) {

@@ -421,6 +421,10 @@ Flow containsOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
     rec.guards.guardType(b, container);
     return fallbackContains(rec, f, act, in);
   }
+  if (b.isSource() && PyDict_CheckExact(container) && a.isValue() && isVaryingKey(rec, a, item)) {
+    rec.guards.guardType(b, container);
+    return fallbackContains(rec, f, act, in);
+  }
   if (PyDict_Check(container) && !b.isValue() && rec.objects.plainDict(container)) {
     if ((!isPlainDeep(item) && !isIdentityValue(item)) || pyapi::needsProgram(container, item))
       return fallbackContains(rec, f, act, in);

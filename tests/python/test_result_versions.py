@@ -1,0 +1,146 @@
+"""Version counters of results, and of views of tensors that a call has written to, where autograd follows nothing: as
+in eager mode, where each write counts when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import kintsugi
+
+F = torch.nn.functional
+WEIGHT = torch.rand(4, 4)
+
+
+def relu(a: torch.Tensor) -> Any:
+    y = F.linear(a, WEIGHT)
+    y.relu_()
+    return y
+
+
+def twice(a: torch.Tensor) -> Any:
+    y = a * 2
+    y.add_(1)
+    y.mul_(2)
+    return y, y.t(), y + 1
+
+
+def view_before(a: torch.Tensor) -> Any:
+    y = a * 2
+    v = y.t()
+    y.add_(1)
+    return v
+
+
+def part(a: torch.Tensor) -> Any:
+    y = a.clone()
+    y[0].mul_(2)
+    return y, y[0]
+
+
+def operator(a: torch.Tensor) -> Any:
+    y = a * 2
+    y += 1
+    w = y * 3
+    y += w
+    return y, w
+
+
+def seen_otherwise(a: torch.Tensor) -> Any:
+    y = a * 2
+    y.add_(1)
+    return y.view(16), y.detach(), y.unsqueeze(0).neg_()
+
+
+def filled(a: torch.Tensor) -> Any:
+    y = torch.empty(4, 4)
+    y.fill_(2)
+    y.copy_(a)
+    return y
+
+
+def given_back(a: torch.Tensor) -> Any:
+    y = a.abs()
+    return y.sqrt_(), F.relu_(a + 1), torch.clamp_(a - 1, 0)
+
+
+def foreach(a: torch.Tensor) -> Any:
+    y, z = a * 2, a * 3
+    torch._foreach_add_([y, z], 1)
+    y.sub_(1)
+    return y, z
+
+
+def view_behind(p: torch.Tensor) -> Any:
+    p.clamp_(-1, 1)
+    return p.view(-1)
+
+
+def views_behind(p: torch.Tensor) -> Any:
+    p.mul_(2)
+    v = p[0]
+    return p.t(), v, v[1:], p.view(-1).view(2, 8)
+
+
+def view_between(p: torch.Tensor) -> Any:
+    p.mul_(2)
+    v = p[0]
+    p.add_(1)
+    return v, p.view(-1)
+
+
+def view_ahead(p: torch.Tensor) -> Any:
+    v = p[0]
+    p.mul_(2)
+    return v
+
+
+def detached(p: torch.Tensor) -> Any:
+    p.mul_(2)
+    return p.detach().view(-1), p
+
+
+OWN: list[Callable[..., Any]] = [
+    *(relu, twice, view_before, part, operator, seen_otherwise, filled, given_back, foreach)
+]
+PARAMETERS: list[Callable[..., Any]] = [view_behind, views_behind, view_between, view_ahead, detached]
+
+
+def told(result: torch.Tensor) -> Any:
+    try:
+        followed = (result * 2).requires_grad
+    except RuntimeError as error:
+        followed = str(error).split(" and its base")[0]
+    return result._version if not result.is_inference() else None, followed, result.requires_grad
+
+
+def outcomes(function: Callable[..., Any], make: Callable[[], torch.Tensor], scope: Any) -> Any:
+    tensor = make()
+    with scope():
+        made = function(tensor)
+    results = made if isinstance(made, tuple) else (made,)
+    return [told(result) for result in results], tensor._version
+
+
+def compare(function: Callable[..., Any], backend: str, make: Callable[[], torch.Tensor], scope: Any) -> None:
+    options = {"sync": True} if backend == "native" else {}
+    compiled = kintsugi.compile(function, backend=backend, options=options)
+    for call in range(4):
+        assert outcomes(compiled, make, scope) == outcomes(function, make, scope), call
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+@pytest.mark.parametrize("scope", [torch.no_grad, torch.enable_grad], ids=["no_grad", "enable_grad"])
+@pytest.mark.parametrize("function", OWN, ids=lambda f: f.__name__)
+def test_own_tensors(function: Callable[..., Any], scope: Any, backend: str) -> None:
+    compare(function, backend, lambda: torch.rand(4, 4) + 2, scope)
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+@pytest.mark.parametrize("scope", [torch.no_grad, torch.inference_mode], ids=["no_grad", "inference"])
+@pytest.mark.parametrize("function", PARAMETERS, ids=lambda f: f.__name__)
+def test_views_of_parameters(function: Callable[..., Any], scope: Any, backend: str) -> None:
+    compare(function, backend, lambda: torch.nn.Parameter(torch.rand(4, 4)), scope)
