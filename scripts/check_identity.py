@@ -38,7 +38,7 @@ ALLOWED = {
     "capture/recorder.cc": (2, "the trace's title"),
     "capture/shown.cc": (4, "the attributes that are guarded"),
     "capture/sizes.cc": (1, "the name of a C function that is known to be torch's"),
-    "capture/snapshot.cc": (5, "names that an object is made again with"),
+    "capture/recipes.cc": (5, "names that an object is made again with"),
     "driver/compiled_function.cc": (1, "a name in a message"),
     "driver/const_texts.cc": (4, "the text of a trace"),
     "driver/observed_call.cc": (2, "places in messages"),

@@ -52,16 +52,6 @@ bool isTorchValue(PyObject* object) {
 bool isDataDescriptor(PyObject* d) { return pyapi::hasDescriptorSet(d); }
 bool isMethodLike(PyObject* d) { return PyType_HasFeature(Py_TYPE(d), Py_TPFLAGS_METHOD_DESCRIPTOR); }
 
-}  // namespace
-
-bool isSlot(PyObject* descriptor) {
-  if (Py_TYPE(descriptor) != &PyMemberDescr_Type) return false;
-  PyTypeObject* owner = PyDescr_TYPE(descriptor);
-  return PyType_HasFeature(owner, Py_TPFLAGS_HEAPTYPE) || pyapi::isDefaultDict(owner);
-}
-
-namespace {
-
 AttributePlan known(Shadow shadow) {
   AttributePlan plan;
   plan.how = AttributePlan::kKnown;

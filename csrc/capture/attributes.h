@@ -5,6 +5,7 @@
 #pragma once
 
 #include "capture/record_context.h"
+#include "capture/special_methods.h"
 
 namespace kintsugi::capture {
 
@@ -36,8 +37,6 @@ AttributePlan planGeneric(RecordContext& rec, Shadow shadow, PyObject* object, P
 // The shadow of a bound method object.
 Shadow boundMethod(RecordContext& rec, PyObject* method, PyObject* function, Shadow functionShadow,
                    PyObject* self, Shadow selfShadow);
-// True for the descriptor of an entry of `__slots__`.
-bool isSlot(PyObject* descriptor);
 // The frame of a Python function that sets an attribute (of a property, a descriptor, or `__setattr__`) or,
 // if there is no value, deletes it.
 PendingFrame setterFrame(RecordContext& rec, PyObject* setter, Shadow shadow, PyObject* object,

@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "capture/classes.h"
-#include "capture/failed_calls.h"
-#include "capture/record_context.h"
-#include "capture/recorder_tables.h"
+#include "capture/record_breaks.h"
 #include "pyapi/code.h"
 #include "pyapi/errors.h"
 #include "pyapi/frame.h"
@@ -158,16 +155,16 @@ Flow Breaks::raiseAssertion(const std::string& message) {
 Flow Breaks::raiseRefused() {
   instruction_.setExecuted(true);
   const diag::Diagnostic refused = breakLog_.noteRaised();
-  if (rec_.live()) {
+  if (breakLog_.isLive()) {
     breakLog_.end(refused);
-    ops_.discard();
+    operators_.discardOperators();
   }
   raiseGraphBreak(refused, options_.fullgraph ? "fullgraph=True" : "error_on_graph_break");
   return Flow::kRaise;
 }
 
 void Breaks::abort(diag::Code code, std::vector<std::string> args) {
-  if (!rec_.live()) return;
+  if (!breakLog_.isLive()) return;
   ShadowFrame* current = frames_.current();
   breakLog_.end(diagnosticAt(current, code, std::move(args)));
   PyObject* failedIn = current && current->caller ? reinterpret_cast<PyObject*>(current->code) : nullptr;
@@ -175,12 +172,10 @@ void Breaks::abort(diag::Code code, std::vector<std::string> args) {
     // A transform is captured as a whole or not at all.
     if (frame->transform) failedIn = reinterpret_cast<PyObject*>(frame->code);
   }
-  if (failedIn == nullptr && code != diag::Code::KTG0111) failedIn = newestClassBody(rec_);
+  if (failedIn == nullptr && code != diag::Code::KTG0111) failedIn = virtuals_.newestClassBody();
   breakLog_.setFailedIn(failedIn);
-  ops_.discard();
+  operators_.discardOperators();
   if (code != diag::Code::KTG0111) refuse(*breakLog_.failure());
 }
-
-void failWhole(RecordContext& rec) { rec.tables.breakLog.setFailedIn(nullptr); }
 
 }  // namespace kintsugi::capture

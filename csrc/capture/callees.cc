@@ -1,14 +1,16 @@
 // Callees: Python frames are announced, entered, and their parameters bound. For generators see
-// generators.cc.
+// callees_generators.cc.
 #include "capture/callees.h"
 
 #include "capture/classes.h"
 #include "capture/record_context.h"
+#include "capture/stand_ins.h"
 #include "pyapi/code.h"
 #include "pyapi/containers.h"
 #include "pyapi/frame.h"
 #include "pyapi/generator.h"
 #include "pyapi/text.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -187,5 +189,37 @@ Shadow Callees::returned() {
   rec_.abort(diag::Code::KTG0102, {"a function whose frame was not seen"});
   return Shadow::constant();
 }
+
+PendingFrame Callees::methodFrame(PyObject* function, Shadow self, PyObject* object) {
+  PendingFrame pending;
+  pending.code = PyFunction_GET_CODE(function);
+  pending.function = pyapi::newRef(function);
+  pending.functionShadow = Shadow::constant();
+  pending.args = {object};
+  pending.shadows = {self};
+  pending.positional = 1;
+  rec_.guards.pinFunction(function);
+  return pending;
+}
+
+bool Callees::recordReturn(ShadowFrame& frame, Shadow shadow, PyObject* object) {
+  if (frame.pinResult && !shadow.isConst() && !rec_.guards.tryPinDeep(shadow, object)) return rec_.live();
+  expected_.setResult(frame.pinResult ? Shadow::constant() : shadow);
+  if (frame.caller != nullptr) return true;
+  shadow = expected_.result();
+  shadow = rec_.guards.valueOfTensor(shadow, object);
+  ir::Operand operand;
+  if (!rec_.live() || holdsStandIn(virtuals_, shadow) || !rec_.snapshots.operandOf(shadow, object, operand)) {
+    rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
+    return false;
+  }
+  rec_.steps.emit(ir::Op::kRet, {operand}, {}, rec_.snapshots.stateBefore());
+  return true;
+}
+
+// The consumer of a generator that the trace has made is about to take all of its items.
+void Callees::expectItems(Shadow generator) { expected_.collectFrom(rec_.objects.virtualOf(generator)); }
+
+std::vector<Shadow> Callees::takeItems() { return expected_.takeItems(); }
 
 }  // namespace kintsugi::capture

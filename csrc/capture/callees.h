@@ -19,6 +19,7 @@
 #include "capture/call_context.h"
 #include "capture/capture_result.h"
 #include "capture/finalizer_tracker.h"
+#include "capture/roles.h"
 #include "capture/tables/current_instruction.h"
 #include "capture/tables/expected_frames.h"
 #include "capture/tables/frame_stack.h"
@@ -31,7 +32,7 @@ namespace kintsugi::capture {
 
 struct RecordContext;
 
-class Callees final {
+class Callees final : public GeneratorCloser {
  public:
   Callees(RecordContext& rec, ExpectedFrames& expected, FinalizerTracker& finalizers, FrameStack& frames,
           CurrentInstruction& instruction, const RecorderOptions& options, Pauses& pauses,
@@ -67,7 +68,7 @@ class Callees final {
   bool acceptFrame(Activation& act);
   bool enterGeneratorFunction(pyapi::Frame* frame);  // just called: CPython makes the generator
   bool throwsInto(Activation& act) const;
-  Virtual* runningGenerator(Activation& act);
+  void closeGenerator(Virtual& generator) override;
   // The consumer of a generator is about to take all of its items.
   void expectItems(Shadow generator);
   std::vector<Shadow> takeItems();

@@ -9,19 +9,10 @@
 
 namespace kintsugi::capture {
 
-Virtual* virtualClassOf(RecordContext& rec, PyTypeObject* type) {
-  if (rec.tables.virtuals.classes().empty()) return nullptr;
-  Virtual* made = rec.tables.virtuals.findObject(reinterpret_cast<PyObject*>(type));
-  if (made == nullptr) return nullptr;
-  Virtual& v = *made;
-  return v.kind == VirtualKind::kClass ? &v : nullptr;
-}
+Virtual* virtualClassOf(RecordContext& rec, PyTypeObject* type) { return rec.tables.virtuals.classOf(type); }
 
 Shadow virtualShadowOf(RecordContext& rec, Shadow shadow, PyObject* object) {
-  if (!shadow.isConst() || object == nullptr) return shadow;
-  if (rec.tables.virtuals.classes().empty() && !PyFunction_Check(object)) return shadow;
-  const auto found = rec.tables.virtuals.find(object);
-  return found ? Shadow::virt(*found) : shadow;
+  return rec.tables.virtuals.shadowOf(shadow, object);
 }
 
 std::optional<Shadow> virtualClassAttribute(RecordContext& rec, PyTypeObject* type, PyObject* name,
@@ -57,40 +48,22 @@ bool pinClasses(RecordContext& rec, Shadow& shadow, PyObject* object) {
 
 namespace {
 
-PyObject* versionName() {
-  static PyObject* name = PyUnicode_InternFromString("version");
-  return name;
-}
-
-// An instruction that asks for the class's current version.
-ir::ValueId versionNow(RecordContext& rec, Virtual& cls) {
-  rec.facts.bound = "it makes a class";  // the version is a number of this process
-  const ir::Operand function = ir::Operand::constant(rec.guards.constId(pyapi::classVersion()));
-  const size_t at = rec.steps.emit(ir::Op::kCallKnown, {function, ir::Operand::value(cls.value)},
-                                   {{ir::TypeKind::kObject, ir::kNone}}, rec.snapshots.stateBefore());
-  return rec.trace().code[at].firstResult;
-}
-
 // Unknown code may have changed the class. Guards that its version is still the same. False: the recording
 // ended.
 bool pinUnchanged(RecordContext& rec, Virtual& v, const char* name) {
-  PyObject* encoded = v.attrs ? PyDict_GetItemWithError(v.attrs.get(), versionName()) : nullptr;
-  if (encoded == nullptr || rec.instruction.isExecuted()) {
+  const std::optional<Shadow> noted = rec.snapshots.notedVersion(v);
+  if (!noted || rec.instruction.isExecuted()) {
     refuseClass(rec, name);
     return false;
   }
-  const ir::Operand before = ir::Operand::value(decodeShadow(encoded).valueId());
-  const ir::Operand now = ir::Operand::value(versionNow(rec, v));
+  const ir::Operand before = ir::Operand::value(noted->valueId());
+  const ir::Operand now = ir::Operand::value(rec.snapshots.classVersion(v));
   if (!rec.guards.pinAnswer("eq", {before, now}, Py_True)) return false;
   v.exposed = false;
   return true;
 }
 
 }  // namespace
-
-void noteVersion(RecordContext& rec, Virtual& cls) {
-  rec.objects.setAttrShadow(cls, versionName(), Shadow::value(versionNow(rec, cls)));
-}
 
 bool guardBasesOfVirtual(RecordContext& rec, PyTypeObject* type) {
   Virtual* v = virtualClassOf(rec, type);
@@ -115,15 +88,7 @@ void refuseVirtualConstant(RecordContext& rec, PyObject* object) {
 void refuseClass(RecordContext& rec, const char* what) {
   if (!rec.live()) return;
   rec.abort(diag::Code::KTG0302, {what});
-  if (PyObject* body = newestClassBody(rec)) rec.tables.breakLog.setFailedIn(body);
-}
-
-PyObject* newestClassBody(RecordContext& rec) {
-  for (size_t i = rec.tables.virtuals.classes().size(); i-- > 0;) {
-    const Virtual& v = rec.tables.virtuals.at(rec.tables.virtuals.classes()[i]);
-    if (v.partObjects.back()) return v.partObjects.back().get();
-  }
-  return nullptr;
+  if (PyObject* body = rec.tables.virtuals.newestClassBody()) rec.tables.breakLog.setFailedIn(body);
 }
 
 std::optional<bool> storeInClass(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name,
@@ -142,18 +107,10 @@ std::optional<bool> storeInClass(RecordContext& rec, Shadow shadow, PyObject* ob
   shadow = virtualShadowOf(rec, Shadow::constant(), object);
   if (v->value != ir::kNone) {
     if (!rec.heap.emitEffect(ir::Op::kSetAttr, {{shadow, object}, {value, real}}, name)) return false;
-    noteVersion(rec, *v);
+    rec.snapshots.noteVersion(*v);
   }
   rec.objects.noteChange();
   return PyDict_SetItem(space, name, real) == 0 && rec.objects.setEntry(*v, name, value);
-}
-
-Virtual* classOfCell(RecordContext& rec, Shadow cell) {
-  if (rec.tables.virtuals.classes().empty() || !cell.isVirtual()) return nullptr;
-  Virtual& v = rec.objects.virtualOf(cell);
-  if (v.kind != VirtualKind::kCell || v.parts.empty() || !v.parts[0].isVirtual()) return nullptr;
-  Virtual& content = rec.objects.virtualOf(v.parts[0]);
-  return content.kind == VirtualKind::kClass && content.parts.back() == cell ? &content : nullptr;
 }
 
 }  // namespace kintsugi::capture

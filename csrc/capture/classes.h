@@ -34,19 +34,13 @@ bool pinClasses(RecordContext& rec, Shadow& shadow, PyObject* object);
 // For a class of the trace, guards its older bases instead of its version. False: it is no class of the
 // trace.
 bool guardBasesOfVirtual(RecordContext& rec, PyTypeObject* type);
-// Notes the version of a class that has just been built or changed. A change by an opaque step then shows.
-void noteVersion(RecordContext& rec, Virtual& cls);
 // Ends the recording if a class of the trace, or a function while there are such classes, is to be a
 // constant.
 void refuseVirtualConstant(RecordContext& rec, PyObject* object);
 // Ends the recording. The newest class statement is a step the next time.
 void refuseClass(RecordContext& rec, const char* what);
-// The code of the newest class statement of the trace, or null.
-PyObject* newestClassBody(RecordContext& rec);
 // `class.name = value`. Nothing: it is no class of the trace. False: the recording has ended.
 std::optional<bool> storeInClass(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name,
                                  Shadow value, PyObject* real);
-// The class that a cell `__class__` belongs to; null for other cells.
-Virtual* classOfCell(RecordContext& rec, Shadow cell);
 
 }  // namespace kintsugi::capture

@@ -18,10 +18,6 @@ using ir::RecipeKind;
 
 namespace {
 
-// A value of Virtual::index for exceptions: the `__context__` is what the caller of the compiled function
-// handles.
-constexpr int64_t kContextOutside = 1;
-
 bool isNothing(PyObject* object) { return object == nullptr || object == Py_None; }
 
 // True if the exception can be rebuilt from what the trace knows, wherever it is needed.
@@ -29,48 +25,11 @@ bool isUnbuilt(RecordContext& rec, Shadow shadow) {
   return shadow.isVirtual() && rec.objects.virtualOf(shadow).value == ir::kNone;
 }
 
-Operand call(RecordContext& rec, PyObject* callable, std::initializer_list<Operand> args) {
-  Recipe recipe;
-  recipe.kind = RecipeKind::kCall;
-  recipe.parts.push_back(Operand::constant(rec.guards.constId(callable)));
-  recipe.parts.insert(recipe.parts.end(), args);
-  return Operand::recipe(rec.snapshots.addRecipe(std::move(recipe)));
-}
-
-Operand handledOutside(RecordContext& rec) {
-  static constinit pyapi::Lazy<PyObject*> functionSlot;
-  PyObject* function = functionSlot.get([] { return PySys_GetObject("exception"); });
-  return call(rec, function, {});
-}
-
 Operand currentTraceback(RecordContext& rec, Operand exception) {
   static constinit pyapi::Lazy<PyObject*> getattrSlot;
   PyObject* getattr = getattrSlot.get([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"); });
   static PyObject* name = PyUnicode_InternFromString("__traceback__");
-  return call(rec, getattr, {exception, Operand::constant(rec.guards.constId(name))});
-}
-
-// The operand of a `__cause__` or `__context__`. False if the trace does not know the object.
-bool linkedOperand(RecordContext& rec, PyObject* object, Operand& out) {
-  if (isNothing(object)) {
-    out = Operand::null();
-    return true;
-  }
-  if (object == rec.tables.exceptions.handledOutside()) {
-    out = handledOutside(rec);
-    return true;
-  }
-  auto known = rec.objects.knownObject(object);
-  return known && rec.snapshots.operandOf(*known, object, out);
-}
-
-// Makes a traceback entry whose `tb_next` is `next`.
-Operand entryRecipe(RecordContext& rec, const pyapi::TracebackEntry& entry, Operand next) {
-  Recipe recipe;
-  recipe.kind = RecipeKind::kTraceback;
-  recipe.parts = {next, Operand::constant(rec.guards.constId(entry.code)),
-                  Operand::constant(rec.guards.constId(entry.globals)), Operand::integer(entry.unit)};
-  return Operand::recipe(rec.snapshots.addRecipe(std::move(recipe)));
+  return rec.snapshots.recipes().call(getattr, {exception, Operand::constant(rec.guards.constId(name))});
 }
 
 void emitLink(RecordContext& rec, Operand exception, const char* name, Operand value) {
@@ -89,7 +48,8 @@ bool emitTraceback(RecordContext& rec, Operand exception, PyObject* now, PyObjec
   }
   if (added.empty()) return true;
   Operand traceback = currentTraceback(rec, exception);
-  for (size_t i = added.size(); i-- > 0;) traceback = entryRecipe(rec, added[i], traceback);
+  for (size_t i = added.size(); i-- > 0;)
+    traceback = rec.snapshots.recipes().tracebackEntry(added[i], traceback);
   emitLink(rec, exception, "__traceback__", traceback);
   return true;
 }
@@ -108,7 +68,7 @@ bool emitContext(RecordContext& rec, Operand exception, const Raised& raised, Py
     return true;
   }
   Operand context;
-  if (!linkedOperand(rec, now, context)) return false;
+  if (!rec.snapshots.recipes().linkedOperand(now, context)) return false;
   emitLink(rec, exception, "__context__", context);
   return true;
 }
@@ -123,72 +83,11 @@ bool emitChanges(RecordContext& rec, const Raised& raised) {
   if (!emitContext(rec, exception, raised, parts.context)) return false;
   if (parts.cause != raised.cause.get()) {
     Operand cause;
-    if (!linkedOperand(rec, parts.cause, cause)) return false;
+    if (!rec.snapshots.recipes().linkedOperand(parts.cause, cause)) return false;
     emitLink(rec, exception, "__cause__", cause);
   }
   if (parts.cause != raised.cause.get() || parts.suppress != raised.suppress) {
     emitLink(rec, exception, "__suppress_context__", Operand::boolean(parts.suppress));
-  }
-  return true;
-}
-
-bool sameField(PyObject* a, PyObject* b) {
-  if (a == b) return true;
-  if (a == nullptr || b == nullptr || Py_TYPE(a) != Py_TYPE(b)) return false;
-  if (PyTuple_CheckExact(a)) {
-    if (PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return false;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); ++i) {
-      if (PyTuple_GET_ITEM(a, i) != PyTuple_GET_ITEM(b, i)) return false;
-    }
-    return true;
-  }
-  return isPlain(a) && PyObject_RichCompareBool(a, b, Py_EQ) == 1;
-}
-
-// Fields that C code sets beside the arguments (such as AttributeError.name) and that the constructor does
-// not.
-bool addFields(RecordContext& rec, PyObject* exception, PyObject* args, Recipe& recipe) {
-  pyapi::Ref<> made = pyapi::newException(Py_TYPE(exception), args);
-  if (!made) {
-    PyErr_Clear();
-    return false;
-  }
-  std::vector<PyObject*> theirs;
-  pyapi::forEachField(made.get(), [&](PyObject*, PyObject* value) {
-    theirs.push_back(value);
-    return true;
-  });
-  size_t at = 0;
-  return pyapi::forEachField(exception, [&](PyObject* name, PyObject* value) {
-    if (sameField(value, theirs[at++])) return true;
-    Operand operand = Operand::null();
-    if (value == nullptr) return false;
-    if (isPlain(value)) {
-      operand = Operand::constant(rec.guards.constId(value));
-    } else {
-      auto known = rec.objects.knownObject(value);
-      if (!known || !rec.snapshots.operandOf(*known, value, operand)) return false;
-    }
-    recipe.parts.push_back(Operand::constant(rec.guards.constId(name)));
-    recipe.parts.push_back(operand);
-    return true;
-  });
-}
-
-bool addAttributes(RecordContext& rec, Virtual& v, PyObject* dict, Recipe& recipe) {
-  const Py_ssize_t count = dict != nullptr ? PyDict_GET_SIZE(dict) : 0;
-  if (count != PyDict_GET_SIZE(v.attrs.get())) return false;
-  PyObject *name, *value;
-  Py_ssize_t at = 0;
-  while (dict != nullptr && PyDict_Next(dict, &at, &name, &value)) {
-    PyObject* encoded = PyDict_GetItemWithError(v.attrs.get(), name);
-    Operand operand;
-    if (encoded == nullptr || !rec.snapshots.operandOf(decodeShadow(encoded), value, operand)) {
-      PyErr_Clear();
-      return false;
-    }
-    recipe.parts.push_back(Operand::constant(rec.guards.constId(name)));
-    recipe.parts.push_back(operand);
   }
   return true;
 }
@@ -223,7 +122,7 @@ void noteCaught(RecordContext& rec, Shadow shadow, PyObject* exception) {
   if (isUnbuilt(rec, shadow)) {
     const bool outside = pyapi::partsOf(exception).context == nullptr &&
                          rec.tables.exceptions.handledOutside() == nullptr && handlingFrame(rec) == nullptr;
-    if (outside) rec.objects.virtualOf(shadow).index = kContextOutside;
+    if (outside) rec.objects.virtualOf(shadow).index = Recipes::kContextOutside;
     rec.objects.noteChange();
     return;
   }
@@ -236,7 +135,7 @@ void noteCaught(RecordContext& rec, Shadow shadow, PyObject* exception) {
 }
 
 void setOutsideContext(RecordContext& rec, Shadow exception) {
-  rec.objects.virtualOf(exception).index = kContextOutside;
+  rec.objects.virtualOf(exception).index = Recipes::kContextOutside;
 }
 
 void emitRaised(RecordContext& rec) {
@@ -267,28 +166,8 @@ void releasePassedFrames(RecordContext& rec, ShadowFrame& frame) {
   }
 }
 
-bool escapeHandled(RecordContext& rec) {
-  for (ShadowFrame* frame = rec.tables.frames.current(); frame != nullptr; frame = frame->caller) {
-    if (frame->handled.isNull()) continue;
-    Shadow shadow = frame->handled;
-    if (!rec.snapshots.escape(shadow, frame->handledObject.get())) return false;
-  }
-  return true;
-}
-
-std::vector<PyObject*> linkedObjects(PyObject* exception) {
-  const pyapi::ExceptionParts parts = pyapi::partsOf(exception);
-  std::vector<PyObject*> linked;
-  for (PyObject* object : {parts.cause, parts.context, parts.traceback}) {
-    if (!isNothing(object)) linked.push_back(object);
-  }
-  return linked;
-}
-
 Shadow tracebackShadow(RecordContext& rec, PyObject* traceback) {
-  if (isNothing(traceback)) return Shadow::constant();
-  auto known = rec.objects.knownObject(traceback);
-  return known ? *known : rec.objects.newVirtual(VirtualKind::kTraceback, traceback);
+  return rec.snapshots.recipes().tracebackShadow(traceback);
 }
 
 // The traceback of an exception that was not made by the trace. Only the run knows it, so a step asks for it.
@@ -312,49 +191,6 @@ Shadow tracebackOf(RecordContext& rec, Shadow shadow, PyObject* exception, PyObj
   rec.tables.finalized.add(traceback);
   rec.steps.flushBlock();  // the same instruction may need another step
   return result;
-}
-
-// An exception of a built-in class is rebuilt by a call of its constructor, perhaps with more arguments than
-// `args` keeps.
-bool exceptionParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
-  PyObject* object = v.object.get();
-  const pyapi::ExceptionParts parts = pyapi::partsOf(object);
-  const bool called = !PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE);
-  const size_t count = v.parts.size();
-  if (!called && static_cast<size_t>(PyTuple_GET_SIZE(parts.args)) != count) return false;
-  recipe.kind = RecipeKind::kException;
-  recipe.type = rec.guards.constId(reinterpret_cast<PyObject*>(Py_TYPE(object)));
-  recipe.parts.push_back(Operand::integer(static_cast<int64_t>(count)));
-  pyapi::Ref<> args = pyapi::steal(PyTuple_New(static_cast<Py_ssize_t>(count)));
-  if (!args) return false;
-  for (size_t i = 0; i < count; ++i) {
-    PyObject* real = v.partObjects[i].get();
-    if (!called && PyTuple_GET_ITEM(parts.args, static_cast<Py_ssize_t>(i)) != real) return false;
-    Operand operand;
-    if (!rec.snapshots.operandOf(v.parts[i], real, operand)) return false;
-    recipe.parts.push_back(operand);
-    PyTuple_SET_ITEM(args.get(), static_cast<Py_ssize_t>(i), Py_NewRef(real));
-  }
-  Operand cause, context, traceback = Operand::null();
-  if (!linkedOperand(rec, parts.cause, cause) || !linkedOperand(rec, parts.context, context)) return false;
-  if (isNothing(parts.context) && v.index == kContextOutside) context = handledOutside(rec);
-  if (!isNothing(parts.traceback) &&
-      !rec.snapshots.operandOf(tracebackShadow(rec, parts.traceback), parts.traceback, traceback)) {
-    return false;
-  }
-  recipe.parts.insert(recipe.parts.end(), {cause, context, Operand::boolean(parts.suppress), traceback});
-  return addFields(rec, object, args.get(), recipe) && addAttributes(rec, v, parts.dict, recipe);
-}
-
-bool tracebackParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
-  const pyapi::TracebackEntry entry = pyapi::entryOf(v.object.get());
-  Operand next = Operand::null();
-  if (entry.next != nullptr && !rec.snapshots.operandOf(tracebackShadow(rec, entry.next), entry.next, next))
-    return false;
-  recipe.kind = RecipeKind::kTraceback;
-  recipe.parts = {next, Operand::constant(rec.guards.constId(entry.code)),
-                  Operand::constant(rec.guards.constId(entry.globals)), Operand::integer(entry.unit)};
-  return true;
 }
 
 }  // namespace kintsugi::capture

@@ -25,15 +25,9 @@ void emitRaised(RecordContext& rec);
 // if a frame that the exception has passed holds the object.
 void holdPassedFrames(RecordContext& rec, ShadowFrame& frame, PyObject* exception);
 void releasePassedFrames(RecordContext& rec, ShadowFrame& frame);  // the handler ends
-// Before an opaque step, which may ask for the handled exceptions: they escape.
-bool escapeHandled(RecordContext& rec);
 
 // For a side trace: the exception's context is what the caller handles.
 void setOutsideContext(RecordContext& rec, Shadow exception);
-bool exceptionParts(RecordContext& rec, Virtual& v, ir::Recipe& recipe);
-bool tracebackParts(RecordContext& rec, Virtual& v, ir::Recipe& recipe);
-// The `__cause__`, `__context__` and `__traceback__`, as far as the trace knows them.
-std::vector<PyObject*> linkedObjects(PyObject* exception);
 // The shadow of a traceback; of None if `traceback` is null.
 Shadow tracebackShadow(RecordContext& rec, PyObject* traceback);
 // The traceback of an exception; writes a step where the trace does not know it.

@@ -445,4 +445,9 @@ bool Guards::pinAnswerOf(PyObject* callable, const std::vector<Operand>& args, P
   return rec_.live();
 }
 
+Shadow Guards::valueOfTensor(Shadow shadow, PyObject* object) {
+  const bool described = torchapi::isTensor(object) && !shadow.isVirtual() && !isForeign(shadow, object);
+  return described ? tensorShadow(object, shadow) : shadow;
+}
+
 }  // namespace kintsugi::capture

@@ -23,6 +23,7 @@
 #include "capture/finalized_objects.h"
 #include "capture/finalizer_tracker.h"
 #include "capture/kept_objects.h"
+#include "capture/roles.h"
 #include "capture/tables/constant_pool.h"
 #include "capture/tables/current_instruction.h"
 #include "capture/tables/frozen_objects.h"
@@ -37,7 +38,7 @@ namespace kintsugi::capture {
 
 struct RecordContext;
 
-class Guards final {
+class Guards final : public SourceGuards {
  public:
   Guards(RecordContext& rec, GuardBlocks& blocks, ConstantPool& constants, guard::Document& document,
          TraceFacts& facts, FinalizedObjects& finalized, FinalizerTracker& finalizers, FrozenObjects& frozen,
@@ -62,21 +63,24 @@ class Guards final {
 
   // Sources: each path that is read has one. See tables/known_sources.h.
   const guard::Document& document() const { return document_; }
-  ir::ConstId constId(PyObject* object);
+  ir::ConstId constId(PyObject* object) override;
   Shadow readSource(guard::SourceKind kind, ir::SourceId parent, PyObject* key, int64_t index,
-                    PyObject* object);
-  Shadow pinnedRoot(PyObject* object);                      // a source for an object known by identity
-  ir::SourceId sourceOf(Shadow& shadow, PyObject* object);  // kConst becomes a pinned root
-  Shadow adoptSource(ir::SourceId id, PyObject* object);    // takes over a source of a side trace's parent
+                    PyObject* object) override;
+  Shadow pinnedRoot(PyObject* object) override;  // a source for an object known by identity
+  // A constant becomes a pinned root.
+  ir::SourceId sourceOf(Shadow& shadow, PyObject* object) override;
+  Shadow adoptSource(ir::SourceId id, PyObject* object);  // takes over a source of a side trace's parent
   // A tensor becomes a value: an input of the trace, with a guard on its metadata.
   Shadow tensorShadow(PyObject* tensor, Shadow shadow);
+  // The same for a tensor that the trace can describe (foreign.h), and that it has not wrapped.
+  Shadow valueOfTensor(Shadow shadow, PyObject* object) override;
   bool comesFromStep(Shadow shadow) const;
   bool isArgument(Shadow shadow) const;  // another object in each call, as an argument is
 
   // Guards on single facts
   void guard(guard::GuardKind kind, ir::SourceId source, ir::ConstId key = ir::kNone, int64_t number = 0,
-             ir::SourceId other = ir::kNone);
-  void guardType(Shadow shadow, PyObject* object);
+             ir::SourceId other = ir::kNone) override;
+  void guardType(Shadow shadow, PyObject* object) override;
   void guardTypeVersion(PyTypeObject* type);
   // `change` may store something in a class that a program does not see. Guards on class versions that held
   // before get the new versions.
@@ -92,7 +96,7 @@ class Guards final {
 
   // Makes the trace depend on this very object: on the value of a plain one, on the identity of others.
   // False: aborted.
-  bool pin(Shadow& shadow, PyObject* object);
+  bool pin(Shadow& shadow, PyObject* object) override;
   bool pinDeep(Shadow& shadow, PyObject* object);  // tensors stay values; containers are pinned part by part
   bool pinContainer(Shadow& shadow, PyObject* container);
   bool canPinDeep(Shadow shadow, PyObject* object);

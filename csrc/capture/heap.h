@@ -1,4 +1,4 @@
-// Reads of globals, and writes to dicts, cells and attributes: effects of the trace.
+// Reads of globals, and writes to dicts, lists and cells: effects of the trace.
 //
 // A write to an object that the trace has made only changes its shadows. A write to an older object, or to
 // one that is held outside the trace, is also an instruction of the trace, and the stored object escapes. All
@@ -15,17 +15,32 @@
 #include <utility>
 #include <vector>
 
-#include "capture/transforms.h"
-#include "guard/document.h"
+#include "capture/roles.h"
+#include "capture/tables/overlays.h"
+#include "capture/tables/virtual_table.h"
 
 namespace kintsugi::capture {
 
-struct RecordContext;
-
 class Heap final {
  public:
-  Heap(RecordContext& rec, guard::Document& document, Transforms& transforms)
-      : rec_(rec), document_(document), transforms_(transforms) {}
+  struct Roles {
+    BreakSink& breaks;
+    SourceGuards& guards;
+    ContainerReads& reads;
+    TraceWriter& writer;
+    SnapshotMaker& snapshots;
+    StoreFilter& filter;
+  };
+  Heap(const Roles& roles, ir::Trace& trace, Overlays& overlays, VirtualTable& virtuals)
+      : breaks_(roles.breaks),
+        guards_(roles.guards),
+        reads_(roles.reads),
+        writer_(roles.writer),
+        snapshots_(roles.snapshots),
+        filter_(roles.filter),
+        trace_(trace),
+        overlays_(overlays),
+        virtuals_(virtuals) {}
 
   std::optional<Shadow> readGlobal(PyObject* globals, PyObject* builtins, PyObject* name);
   std::optional<Shadow> moduleAttribute(Shadow shadow, PyObject* module, PyObject* name);
@@ -45,17 +60,6 @@ class Heap final {
   bool canLeave();
   // Emits the effect for an element of a list.
   bool takeElement(Shadow list, PyObject* object, PyObject* index, Shadow item, PyObject* real);
-  // `object.name = value`, and `del object.name`. `setter` is a Python function that will be entered; None if
-  // the write has to be a step; null for an ordinary write, which the caller executes.
-  bool planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
-                 PyObject*& setter);
-  bool planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObject*& deleter);
-  // Like object.__setattr__ and object.__delattr__, whatever the type overrides.
-  bool storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
-                    PyObject*& setter);
-  bool storeFunction(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
-                     PyObject*& setter);
-  bool deleteGeneric(Shadow shadow, PyObject* object, PyObject* name);
 
   // Emits an effect on something older than the trace. The stored objects escape.
   bool emitEffect(ir::Op op, const std::vector<std::pair<Shadow, PyObject*>>& parts,
@@ -78,9 +82,18 @@ class Heap final {
   bool deleteEntry(const Deletion& deletion);
   bool emitDelete(Shadow target, const Deletion& deletion, Shadow item, PyObject* real);
 
-  RecordContext& rec_;
-  guard::Document& document_;
-  Transforms& transforms_;
+  // True if the dict, or the instance that it belongs to, has been built and others may see it.
+  bool isOutside(const Virtual& v) const;
+
+  BreakSink& breaks_;
+  SourceGuards& guards_;
+  ContainerReads& reads_;
+  TraceWriter& writer_;
+  SnapshotMaker& snapshots_;
+  StoreFilter& filter_;
+  ir::Trace& trace_;
+  Overlays& overlays_;
+  VirtualTable& virtuals_;
 };
 
 }  // namespace kintsugi::capture

@@ -19,10 +19,10 @@
 #include "capture/finalized_objects.h"
 #include "capture/finalizer_tracker.h"
 #include "capture/kept_objects.h"
+#include "capture/roles.h"
 #include "capture/tables/class_versions.h"
 #include "capture/tables/constant_pool.h"
 #include "capture/tables/current_instruction.h"
-#include "capture/tables/frame_stack.h"
 #include "capture/tables/guard_blocks.h"
 #include "capture/tables/known_sources.h"
 #include "capture/tables/virtual_table.h"
@@ -30,22 +30,30 @@
 
 namespace kintsugi::capture {
 
-struct RecordContext;
-
 class Lifetimes final : private FinalizerTracker::Host {
  public:
-  Lifetimes(RecordContext& rec, GuardBlocks& blocks, ClassVersions& classVersions, ConstantPool& constants,
+  struct Roles {
+    BreakSink& breaks;
+    ConstantIds& constants;
+    SnapshotMaker& snapshots;
+    StaleReads& reads;
+    GeneratorCloser& closer;
+  };
+  Lifetimes(const Roles& roles, GuardBlocks& blocks, ClassVersions& classVersions, ConstantPool& constants,
             guard::Document& document, FinalizedObjects& finalized, FinalizerTracker& finalizers,
-            FrameStack& frames, CurrentInstruction& instruction, KeptObjects& kept, KnownSources& sources,
-            VirtualTable& virtuals, WatchedGenerators& watched)
-      : rec_(rec),
+            CurrentInstruction& instruction, KeptObjects& kept, KnownSources& sources, VirtualTable& virtuals,
+            WatchedGenerators& watched)
+      : breaks_(roles.breaks),
+        constIds_(roles.constants),
+        snapshots_(roles.snapshots),
+        reads_(roles.reads),
+        closer_(roles.closer),
         blocks_(blocks),
         classVersions_(classVersions),
         constants_(constants),
         document_(document),
         finalized_(finalized),
         finalizers_(finalizers),
-        frames_(frames),
         instruction_(instruction),
         kept_(kept),
         sources_(sources),
@@ -70,16 +78,18 @@ class Lifetimes final : private FinalizerTracker::Host {
   std::optional<ir::StateId> beginFinalizer(const std::string& name) override;
   void expectWrites() override { classVersions_.expectWrites(); }
   void finishFinalizer(ir::ValueId value, ir::StateId snap) override;
-  void closeOne(Virtual& generator);
 
-  RecordContext& rec_;
+  BreakSink& breaks_;
+  ConstantIds& constIds_;
+  SnapshotMaker& snapshots_;
+  StaleReads& reads_;
+  GeneratorCloser& closer_;
   GuardBlocks& blocks_;
   ClassVersions& classVersions_;
   ConstantPool& constants_;
   guard::Document& document_;
   FinalizedObjects& finalized_;
   FinalizerTracker& finalizers_;
-  FrameStack& frames_;
   CurrentInstruction& instruction_;
   KeptObjects& kept_;
   KnownSources& sources_;

@@ -16,9 +16,6 @@ std::vector<Shadow>* listParts(RecordContext& rec, Shadow list, PyObject* object
 // True if others hold the list as well, so that a change is an effect.
 bool isSharedList(RecordContext& rec, Shadow list);
 
-// True if others hold this dict, or the instance that it belongs to.
-bool isOutside(RecordContext& rec, const Virtual& v);
-
 bool appendElement(RecordContext& rec, Shadow list, PyObject* object, Shadow item, PyObject* real);
 bool extendList(RecordContext& rec, Shadow list, PyObject* object, Shadow more, PyObject* iterable);
 // After the instruction: from `start` on, the new elements are pairs of a dict's items.

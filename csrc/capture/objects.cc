@@ -1,5 +1,6 @@
 // Objects: virtual objects, the shadows of containers' parts, and overlays of old objects that the trace has
 // written to.
+#include "capture/open_values.h"
 #include "capture/record_context.h"
 #include "pyapi/gil.h"
 #include "pyapi/plain.h"
@@ -205,6 +206,12 @@ std::optional<Shadow> Objects::closureCell(ShadowFrame& frame, int index, PyObje
   }
   ir::SourceId source = rec_.guards.sourceOf(function, frame.function.get());
   return rec_.guards.readSource(SourceKind::kClosure, source, nullptr, index, cell);
+}
+
+bool Objects::isDirty(PyObject* container) {
+  Overlay* overlay = overlayOf(container);
+  return hasVaryingLength(rec_, container) ||
+         (overlay != nullptr && (overlay->dirty || overlay->lengthUnknown()));
 }
 
 }  // namespace kintsugi::capture

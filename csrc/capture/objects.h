@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "capture/dead_objects.h"
+#include "capture/roles.h"
 #include "capture/tables/known_sources.h"
 #include "capture/tables/overlays.h"
 #include "capture/tables/trace_facts.h"
@@ -26,7 +27,7 @@ namespace kintsugi::capture {
 
 struct RecordContext;
 
-class Objects final {
+class Objects final : public KnownObjects, public ContainerReads {
  public:
   Objects(RecordContext& rec, DeadObjects& dead, TraceFacts& facts, torchapi::OpRecorder& ops,
           Overlays& overlays, KnownSources& sources, VirtualTable& virtuals)
@@ -40,23 +41,23 @@ class Objects final {
         gilSwitches_(pyapi::gilSwitches(PyThreadState_Get())) {}
 
   // Virtual objects: see tables/virtual_table.h.
-  Shadow newVirtual(VirtualKind kind, PyObject* object);
+  Shadow newVirtual(VirtualKind kind, PyObject* object) override;
   Shadow newCell(PyObject* cell, Shadow content);
   Shadow newIterator(PyObject* iterator, Shadow shadow, PyObject* object);
   Shadow tupleOf(PyObject* tuple, std::vector<Shadow> parts);  // a constant if all parts are
   Virtual& virtualOf(Shadow shadow) { return virtuals_[shadow]; }
   // A virtual object that unknown code may have changed is read like an older one.
-  Shadow current(Shadow shadow);
+  Shadow current(Shadow shadow) override;
   void addClass(Shadow cls) { virtuals_.addClass(cls); }
   const std::vector<uint32_t>& classes() const { return virtuals_.classes(); }  // that the trace has made
   void replaceObject(Shadow shadow, PyObject* object) { virtuals_.replaceObject(shadow, object); }
   // What the trace knows of an object, by its identity.
-  std::optional<Shadow> knownObject(PyObject* object);
+  std::optional<Shadow> knownObject(PyObject* object) override;
   bool holdsMutable(Shadow shadow);
   // A virtual object has changed, so recipes that name it have to be made again.
   void noteChange() { virtuals_.noteChange(); }
   void noteChange(const Virtual& v) { virtuals_.noteChange(v); }
-  void noteChange(Shadow shadow) { shadow.isVirtual() ? noteChange(virtualOf(shadow)) : noteChange(); }
+  void noteChange(Shadow shadow) { virtuals_.noteChange(shadow); }
   bool setEntry(Virtual& v, PyObject* key, Shadow value) { return virtuals_.setEntry(v, key, value); }
   std::optional<Shadow> entryOf(const Virtual& v, PyObject* key) { return virtuals_.entryOf(v, key); }
   bool setAttrShadow(Virtual& v, PyObject* n, Shadow value) { return virtuals_.setAttribute(v, n, value); }
@@ -64,7 +65,7 @@ class Objects final {
   // Parts of containers. Elements of a list or tuple: guards the length of a source.
   std::optional<std::vector<Shadow>> elementsOf(Shadow shadow, PyObject* sequence);
   std::optional<Shadow> elementOf(Shadow shadow, PyObject* sequence, Py_ssize_t index);
-  Shadow dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObject* value);
+  Shadow dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObject* value) override;
   std::optional<std::vector<Shadow>> dictParts(Shadow shadow, PyObject* dict, int64_t what);
   std::optional<Shadow> closureCell(ShadowFrame& frame, int index, PyObject* cell);
   bool plainIteration(PyObject* dict);  // a dict, or a subclass that does not override iteration
@@ -72,7 +73,7 @@ class Objects final {
   bool orderIsKnown(Shadow shadow, PyObject* set);
   // What the trace has written to an old object: see tables/overlays.h.
   Overlay* overlayOf(PyObject* object) { return overlays_.find(object); }
-  Overlay& makeOverlay(PyObject* object);
+  Overlay& makeOverlay(PyObject* object) override;
   // False: another thread has changed the length of a list that the trace has changed. Ends the recording.
   bool fitsList(const Overlay& overlay);
   // Likewise for an element of a list that others may see, where another thread has run since the recording
@@ -81,7 +82,7 @@ class Objects final {
   // The shadow of what the trace has written to `holder`, where `found` is what is there now; nothing: it was
   // not written. Ends the recording if another thread has written there since.
   std::optional<Shadow> readBack(const WrittenEntries& written, PyObject* key, PyObject* holder,
-                                 PyObject* found);
+                                 PyObject* found) override;
   bool isDirty(PyObject* container);  // changed in a way that is not tracked, or of a length that varies
 
   // Iteration. The shadows of all items that iterating over an object would give; nothing is consumed.

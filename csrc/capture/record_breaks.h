@@ -16,43 +16,46 @@
 
 #include "capture/capture_result.h"
 #include "capture/interpreter.h"
+#include "capture/roles.h"
 #include "capture/tables/break_log.h"
 #include "capture/tables/current_instruction.h"
 #include "capture/tables/frame_stack.h"
-#include "torchapi/op_recorder.h"
+#include "capture/tables/virtual_table.h"
 
 namespace kintsugi::capture {
 
-struct RecordContext;
-
-class Breaks final {
+class Breaks final : public BreakSink {
  public:
-  Breaks(RecordContext& rec, BreakLog& breakLog, FrameStack& frames, CurrentInstruction& instruction,
-         torchapi::OpRecorder& ops, const RecorderOptions& options)
-      : rec_(rec),
+  Breaks(OperatorLog& operators, BreakLog& breakLog, FrameStack& frames, CurrentInstruction& instruction,
+         const RecorderOptions& options, const VirtualTable& virtuals)
+      : operators_(operators),
         breakLog_(breakLog),
         frames_(frames),
         instruction_(instruction),
-        ops_(ops),
-        options_(options) {}
+        options_(options),
+        virtuals_(virtuals) {}
 
-  bool isLive() const { return breakLog_.isLive(); }                // the recording goes on
-  void abort(diag::Code code, std::vector<std::string> args = {});  // the call goes on unrecorded
-  void noteBreak(diag::Code code, std::vector<std::string> args);   // before the step runs
+  bool isLive() const override { return breakLog_.isLive(); }  // the recording goes on
+  void abort(diag::Code code, std::vector<std::string> args = {}) override;
+  // The recording has ended for a reason that concerns the whole call: the callable runs in eager mode after
+  // a few tries. Else the function that ended the recording is one step of the next one, which is no way out
+  // where it can't run while anything is recorded.
+  void failWhole() { breakLog_.setFailedIn(nullptr); }
+  void noteBreak(diag::Code code, std::vector<std::string> args) override;  // before the step runs
   Flow raiseAssertion(const std::string& message);  // instead of the instruction; ends the recording
-  bool isStrict() const;                            // a break is an error here
+  bool isStrict() const override;
   void refuse(const diag::Diagnostic& diagnostic);
   Flow raiseRefused();
 
  private:
   bool resultUnused() const;
 
-  RecordContext& rec_;
+  OperatorLog& operators_;
   BreakLog& breakLog_;
   FrameStack& frames_;
   CurrentInstruction& instruction_;
-  torchapi::OpRecorder& ops_;
   const RecorderOptions& options_;
+  const VirtualTable& virtuals_;
 };
 
 }  // namespace kintsugi::capture

@@ -30,6 +30,7 @@
 #include "capture/snapshots.h"
 #include "capture/special_methods.h"
 #include "capture/steps.h"
+#include "capture/stores.h"
 #include "capture/torch_steps.h"
 #include "capture/transforms.h"
 
@@ -50,6 +51,7 @@ struct RecordContext {
   Guards& guards;
   Objects& objects;
   Heap& heap;
+  Stores& stores;
   Snapshots& snapshots;
   Steps& steps;
   TorchSteps& torch;

@@ -1,4 +1,4 @@
-// Recorder: frames and instructions. Its parts are in guards.cc, objects.cc, heap.cc, steps.cc and so on.
+// Recorder: frames and instructions. Each of its parts has files of its name.
 #include "capture/recorder.h"
 
 #include <algorithm>

@@ -100,17 +100,31 @@ class Recorder final : public StepObserver {
   Guards guards_{context_,     blocks_, constants_, document_, facts_,   finalized_,  finalizers_, frozen_,
                  instruction_, kept_,   ops_,       overlays_, sources_, torchCalls_, virtuals_,   writer_};
   Objects objects_{context_, dead_, facts_, ops_, overlays_, sources_, virtuals_};
-  Heap heap_{context_, document_, transforms_};
-  Snapshots snapshots_{context_, document_, frames_, instruction_, virtuals_};
   Steps steps_{context_,    aliases_,   blocks_,     breakLog_, classVersions_, constants_,   document_,
                exceptions_, finalized_, finalizers_, frames_,   frozen_,        instruction_, ops_,
                overlays_,   pauses_,    sizeReads_,  states_,   virtuals_};
   TorchSteps torch_{context_, document_, exceptions_, frames_, instruction_, ops_, torchCalls_};
   Callees callees_{context_, expected_, finalizers_, frames_,   instruction_,
                    options_, pauses_,   torchCalls_, virtuals_, watched_};
-  Lifetimes lifetimes_{context_, blocks_,      classVersions_, constants_, document_, finalized_, finalizers_,
-                       frames_,  instruction_, kept_,          sources_,   virtuals_, watched_};
-  Breaks breaks_{context_, breakLog_, frames_, instruction_, ops_, options_};
+  Breaks breaks_{steps_, breakLog_, frames_, instruction_, options_, virtuals_};
+  Snapshots snapshots_{
+      {breaks_, guards_, objects_, steps_}, document_, exceptions_, facts_, frames_, instruction_, virtuals_};
+  TransientStores transient_{context_, transforms_};
+  Heap heap_{
+      {breaks_, guards_, objects_, steps_, snapshots_, transient_}, document_.trace, overlays_, virtuals_};
+  Stores stores_{context_};
+  Lifetimes lifetimes_{{breaks_, guards_, snapshots_, steps_, callees_},
+                       blocks_,
+                       classVersions_,
+                       constants_,
+                       document_,
+                       finalized_,
+                       finalizers_,
+                       instruction_,
+                       kept_,
+                       sources_,
+                       virtuals_,
+                       watched_};
   FinalizerTracker finalizers_{
       {breakLog_, constants_, sources_, kept_, virtuals_, overlays_, frames_, instruction_, dead_, pauses_},
       lifetimes_.host()};
@@ -118,9 +132,9 @@ class Recorder final : public StepObserver {
                          breakLog_,  classVersions_, constants_,   dead_,      exceptions_,
                          finalized_, finalizers_,    frames_,      frozen_,    blocks_,
                          sources_,   restored_,      sameTensors_, sizeReads_, virtuals_};
-  RecordContext context_{guards_,     objects_,   heap_,       snapshots_,   steps_,    torch_,
-                         callees_,    lifetimes_, breaks_,     instruction_, expected_, pauses_,
-                         transforms_, watched_,   openSlices_, facts_,       tables_};
+  RecordContext context_{guards_, objects_,    heap_,      stores_,     snapshots_,   steps_,
+                         torch_,  callees_,    lifetimes_, breaks_,     instruction_, expected_,
+                         pauses_, transforms_, watched_,   openSlices_, facts_,       tables_};
 
   bool finished_ = false;
   size_t argCount_ = 0;

@@ -235,7 +235,7 @@ void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
       rec_.objects.virtualOf(made).index = viewIndex(Py_TYPE(object));
       return fillParts(made, recipe, 1, true);
     }
-    // The recipe of a strict zip calls another callable (snapshot.cc).
+    // The recipe of a strict zip calls another callable (recipes.cc).
     case VirtualKind::kZip: {
       PyObject* callable = this->object(recipe.parts[0]);
       rec_.objects.virtualOf(made).index = callable != reinterpret_cast<PyObject*>(&PyZip_Type);

@@ -1,4 +1,4 @@
-// Turns a snapshot back into shadow frames and virtual objects: the inverse of snapshot.cc. Inside capture
+// Turns a snapshot back into shadow frames and virtual objects: the inverse of snapshots.h. Inside capture
 // only.
 //
 // Each operand of the snapshot has become a real object. Its shadow follows from the kind of the operand: a

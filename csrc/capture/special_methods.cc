@@ -5,6 +5,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "pyapi/dict.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {
@@ -31,6 +32,12 @@ PyObject* specialMethod(PyTypeObject* type, const char* name) {
 PyObject* pythonMethod(PyObject* object, const char* name) {
   PyObject* method = specialMethod(Py_TYPE(object), name);
   return method != nullptr && PyFunction_Check(method) ? method : nullptr;
+}
+
+bool isSlot(PyObject* descriptor) {
+  if (Py_TYPE(descriptor) != &PyMemberDescr_Type) return false;
+  PyTypeObject* owner = PyDescr_TYPE(descriptor);
+  return PyType_HasFeature(owner, Py_TPFLAGS_HEAPTYPE) || pyapi::isDefaultDict(owner);
 }
 
 }  // namespace kintsugi::capture

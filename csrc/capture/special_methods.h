@@ -12,5 +12,7 @@ namespace kintsugi::capture {
 PyObject* specialMethod(PyTypeObject* type, const char* name);
 // The Python function that is the special method of an object's type; null: there is none, or it is C code.
 PyObject* pythonMethod(PyObject* object, const char* name);
+// True for the descriptor of an entry of `__slots__`.
+bool isSlot(PyObject* descriptor);
 
 }  // namespace kintsugi::capture

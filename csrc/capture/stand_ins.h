@@ -4,12 +4,12 @@
 // The recording thread, GIL held.
 #pragma once
 
-#include "capture/record_context.h"
+#include "capture/tables/virtual_table.h"
 
 namespace kintsugi::capture {
 
 bool isStandIn(const Virtual& v);
 // True if a stand-in is among the parts of the object.
-bool holdsStandIn(RecordContext& rec, Shadow shadow);
+bool holdsStandIn(VirtualTable& virtuals, Shadow shadow);
 
 }  // namespace kintsugi::capture

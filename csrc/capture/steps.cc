@@ -151,7 +151,7 @@ bool Objects::holdsMutable(Shadow shadow) {
 bool Steps::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand>& operands) {
   Operand callee;
   Shadow callable = ctx.callableShadow;
-  if (kind == CallKind::kOpaque && !escapeHandled(rec_)) return false;
+  if (kind == CallKind::kOpaque && !rec_.snapshots.escapeHandled()) return false;
   if (callable.isSource() && !rec_.guards.comesFromStep(callable) && !rec_.guards.pin(callable, ctx.callable))
     return false;
   if (kind == CallKind::kOpaque && callable.isVirtual() && !rec_.snapshots.escape(callable, ctx.callable))
@@ -347,6 +347,10 @@ void Steps::forgetEscaped(CallContext& ctx) {
       if (auto value = ops_.valueOf(ctx.args.any(i))) forgetMeta(rec_, *value);
     }
   }
+  forgetEscapedObjects();
+}
+
+void Steps::forgetEscapedObjects() {
   for (const auto& v : virtuals_.all()) {
     const bool dropped = v->kind != VirtualKind::kClass;  // the collector drops a class, at any time
     if (v->value != ir::kNone && dropped && v->object && isWeaklyReferenced(v->object.get())) {

@@ -18,6 +18,7 @@
 #include "capture/call_context.h"
 #include "capture/finalized_objects.h"
 #include "capture/finalizer_tracker.h"
+#include "capture/roles.h"
 #include "capture/tables/break_log.h"
 #include "capture/tables/class_versions.h"
 #include "capture/tables/constant_pool.h"
@@ -37,7 +38,7 @@ namespace kintsugi::capture {
 
 struct RecordContext;
 
-class Steps final {
+class Steps final : public TraceWriter, public StaleReads, public OperatorLog {
  public:
   Steps(RecordContext& rec, AliasList& aliases, GuardBlocks& blocks, BreakLog& breakLog,
         ClassVersions& classVersions, ConstantPool& constants, guard::Document& document,
@@ -69,7 +70,8 @@ class Steps final {
   torchapi::OpRecorder& ops() { return ops_; }
   Flow execute(Activation& act, const Instr& instr);  // executes the instruction itself, once
   size_t emit(ir::Op op, const std::vector<ir::Operand>& operands, const std::vector<ir::Type>& results,
-              ir::StateId snap);
+              ir::StateId snap) override;
+  void discardOperators() override { ops_.discard(); }
 
   // Runs the instruction unrecorded and writes it as a call. The caller pushes the result's shadow.
   Flow callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result);
@@ -86,10 +88,11 @@ class Steps final {
   // all.
   bool quietOperands(CallContext& ctx, std::vector<ir::Operand>& operands);
 
-  void flushBlock();       // writes the pending guard block
-  void invalidateReads();  // after an opaque step: everything has to be read again
+  void flushBlock() override;       // writes the pending guard block
+  void invalidateReads() override;  // after an opaque step: everything has to be read again
   // After an opaque step: objects that it was given are like older ones.
   void forgetEscaped(CallContext& ctx);
+  void forgetEscapedObjects() override;
   void checkBlocks();  // at the end: a guard block with guards needs a rebuildable snapshot
 
  private:

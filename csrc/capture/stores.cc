@@ -1,4 +1,6 @@
-// Heap: attribute writes (rule 5 in docs/internals/capture.md).
+// Stores: attribute writes (rule 5 in docs/internals/capture.md).
+#include "capture/stores.h"
+
 #include <algorithm>
 
 #include "capture/attributes.h"
@@ -19,8 +21,8 @@ using ir::Op;
 // Decides what `object.name = value` does and writes it into the trace. `setter` is a Python function that
 // will be entered; None if the write is unknown and has to be a step; null for an ordinary write, which the
 // caller executes.
-bool Heap::planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
-                     PyObject*& setter) {
+bool Stores::planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
+                       PyObject*& setter) {
   static PyObject* hookName = PyUnicode_InternFromString("__setattr__");
   PyTypeObject* type = Py_TYPE(object);
   setter = nullptr;
@@ -70,8 +72,8 @@ bool storesLink(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* n
 }  // namespace
 
 // What object.__setattr__ does: data descriptors of the type come first, then the instance dict.
-bool Heap::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
-                        PyObject*& setter) {
+bool Stores::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
+                          PyObject*& setter) {
   if (shadow.isVirtual() && rec_.objects.virtualOf(shadow).kind == VirtualKind::kFunction)
     return storeFunction(shadow, object, name, value, real, setter);
   PyObject* d = typeEntry(rec_, Py_TYPE(object), name).value;
@@ -79,7 +81,8 @@ bool Heap::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow 
   bool slot = d != nullptr && isSlot(d);
   if (slot && !shadow.isVirtual()) {
     ir::SourceId source = rec_.guards.sourceOf(shadow, object);
-    if (!emitEffect(Op::kSetAttr, {{Shadow::source(source), object}, {value, real}}, name)) return false;
+    if (!rec_.heap.emitEffect(Op::kSetAttr, {{Shadow::source(source), object}, {value, real}}, name))
+      return false;
     rec_.objects.makeOverlay(object).attrs.note(name, value, real);
     return rec_.live();
   }
@@ -103,7 +106,7 @@ bool Heap::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow 
       rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(object)});
       return false;
     }
-    if (v.value != ir::kNone && !emitEffect(Op::kSetAttr, {{shadow, object}, {value, real}}, name))
+    if (v.value != ir::kNone && !rec_.heap.emitEffect(Op::kSetAttr, {{shadow, object}, {value, real}}, name))
       return false;
     return rec_.objects.setAttrShadow(rec_.objects.virtualOf(shadow), name, value);
   }
@@ -113,7 +116,8 @@ bool Heap::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow 
     return rec_.live();
   }
   ir::SourceId source = rec_.guards.sourceOf(shadow, object);
-  if (!emitEffect(Op::kSetAttr, {{Shadow::source(source), object}, {value, real}}, name)) return false;
+  if (!rec_.heap.emitEffect(Op::kSetAttr, {{Shadow::source(source), object}, {value, real}}, name))
+    return false;
   if (*dict == nullptr) {
     // This write makes the dict. A guard says that there was none; later reads find the entry in the overlay.
     pyapi::Ref<> made = pyapi::steal(PyObject_GenericGetDict(object, nullptr));
@@ -125,7 +129,7 @@ bool Heap::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow 
   }
   rec_.guards.readSource(SourceKind::kDict, source, nullptr, 0,
                          *dict);  // adds guards that tell it from other dicts
-  return rec_.live() && noteWrite(*dict, name, value, real);
+  return rec_.live() && rec_.heap.noteWrite(*dict, name, value, real);
 }
 
 namespace {
@@ -163,8 +167,8 @@ bool setAnnotations(RecordContext& rec, Virtual& v, PyObject* name, Shadow value
 }  // namespace
 
 // An attribute of a function that the trace has made (functools.wraps and other decorators).
-bool Heap::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
-                         PyObject*& setter) {
+bool Stores::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
+                           PyObject*& setter) {
   static PyObject* annotations = PyUnicode_InternFromString("__annotations__");
   Virtual& v = rec_.objects.virtualOf(shadow);
   if (PyUnicode_CompareWithASCIIString(name, "__code__") == 0) return storeCode(rec_, v, value, real);
@@ -197,22 +201,16 @@ bool Heap::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Shadow
     rec_.abort(diag::Code::KTG0303, {PyUnicode_AsUTF8(name)});
     return false;
   }
-  if (v.value != ir::kNone && !emitEffect(Op::kSetAttr, {{shadow, object}, {value, real}}, name))
+  if (v.value != ir::kNone && !rec_.heap.emitEffect(Op::kSetAttr, {{shadow, object}, {value, real}}, name))
     return false;
   rec_.objects.noteChange();
   if (isAnnotations) return setAnnotations(rec_, rec_.objects.virtualOf(shadow), name, value, real);
   return rec_.objects.setAttrShadow(rec_.objects.virtualOf(shadow), name, value);
 }
 
-// Notes an entry in the overlay of an older dict. The effect has been emitted already.
-bool Heap::noteWrite(PyObject* dict, PyObject* key, Shadow value, PyObject* real) {
-  rec_.objects.makeOverlay(dict).written(dict, key, value, real);
-  return rec_.live();
-}
-
 // Decides what `del object.name` does. `deleter` is a Python function that will be entered (__delattr__,
 // __delete__, a property's); if it is null, the caller executes the instruction.
-bool Heap::planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObject*& deleter) {
+bool Stores::planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObject*& deleter) {
   static PyObject* hookName = PyUnicode_InternFromString("__delattr__");
   PyTypeObject* type = Py_TYPE(object);
   PyObject* hook = pyapi::lookUpInType(type, hookName);
@@ -248,7 +246,7 @@ bool Heap::planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObject*
 }
 
 // What object.__delattr__ does.
-bool Heap::deleteGeneric(Shadow shadow, PyObject* object, PyObject* name) {
+bool Stores::deleteGeneric(Shadow shadow, PyObject* object, PyObject* name) {
   PyTypeObject* type = Py_TYPE(object);
   PyObject* d = typeEntry(rec_, type, name).value;
   if (!rec_.live()) return false;
@@ -265,7 +263,7 @@ bool Heap::deleteGeneric(Shadow shadow, PyObject* object, PyObject* name) {
       return false;
     }
     if (PyDict_Contains(v.attrs.get(), name) != 1) return rec_.live();  // the run raises AttributeError
-    if (v.value != ir::kNone && !emitEffect(Op::kDelAttr, {{shadow, object}}, name)) return false;
+    if (v.value != ir::kNone && !rec_.heap.emitEffect(Op::kDelAttr, {{shadow, object}}, name)) return false;
     PyDict_DelItem(rec_.objects.virtualOf(shadow).attrs.get(), name);
     rec_.objects.noteChange();
     return true;
@@ -275,17 +273,10 @@ bool Heap::deleteGeneric(Shadow shadow, PyObject* object, PyObject* name) {
   ir::SourceId source = rec_.guards.sourceOf(shadow, object);
   Shadow dictShadow = rec_.guards.readSource(SourceKind::kDict, source, nullptr, 0, *slot);
   PyObject* value = PyDict_GetItemWithError(*slot, name);
-  if (value == nullptr) return lacksKey(dictShadow, *slot, name);
+  if (value == nullptr) return rec_.heap.lacksKey(dictShadow, *slot, name);
   rec_.objects.dictEntry(dictShadow, *slot, name, value);  // guards that the attribute exists
-  if (!emitEffect(Op::kDelAttr, {{Shadow::source(source), object}}, name)) return false;
-  return noteDelete(*slot, name);
-}
-
-bool Heap::noteDelete(PyObject* dict, PyObject* key) {
-  Overlay& overlay = rec_.objects.makeOverlay(dict);
-  overlay.noteDeleted(key);
-  --overlay.grown;
-  return rec_.live();
+  if (!rec_.heap.emitEffect(Op::kDelAttr, {{Shadow::source(source), object}}, name)) return false;
+  return rec_.heap.noteDelete(*slot, name);
 }
 
 }  // namespace kintsugi::capture

@@ -377,4 +377,44 @@ std::optional<Shadow> TorchSteps::adoptResult(PyObject* result, const torchapi::
   return std::nullopt;
 }
 
+// Reads the only element of a tensor and guards its truth. Replaces the tensor on the stack by the bool,
+// unless the instruction has to find the tensor there.
+std::optional<bool> TorchSteps::tensorTruth(Shadow shadow, PyObject* tensor, bool replace) {
+  shadow = rec_.guards.tensorShadow(tensor, shadow);
+  if (!rec_.live()) return std::nullopt;
+  if (torchapi::hasModes()) {  // a mode must see the question only once
+    rec_.abort(diag::Code::KTG0301, {"the truth of a tensor under a mode"});
+    return std::nullopt;
+  }
+  ir::StateId snap = rec_.snapshots.stateBefore();
+  ops_.resume();
+  int truth = PyObject_IsTrue(tensor);
+  ops_.pause();
+  if (truth < 0) {  // "ambiguous": the instruction raises the same error itself
+    PyErr_Clear();
+    ops_.discard();
+    exceptions_.setUnsafe(true);
+    return std::nullopt;
+  }
+  torchapi::DrainResult drained = ops_.drain(document_.trace, snap);
+  if (drained.status != torchapi::DrainResult::kOk || drained.scalars.size() != 1) {
+    rec_.abort(diag::Code::KTG0301, {"the truth of a tensor"});
+    return std::nullopt;
+  }
+  ir::ValueId value = drained.scalars[0].value;
+  if (document_.trace.values[value].kind != ir::TypeKind::kBool) {
+    size_t at =
+        rec_.steps.emit(Op::kToBool, {Operand::value(value)}, {{ir::TypeKind::kBool, ir::kNone}}, ir::kNone);
+    value = document_.trace.code[at].firstResult;
+  }
+  if (!rec_.guards.guardTruth(value, truth == 1)) return std::nullopt;
+  if (replace) {
+    PyObject*& slot = frames_.current()->act->peek(1);
+    PyObject* old = slot;
+    slot = Py_NewRef(truth ? Py_True : Py_False);
+    Py_DECREF(old);
+  }
+  return truth == 1;
+}
+
 }  // namespace kintsugi::capture

@@ -10,8 +10,10 @@
 // value)`.
 #pragma once
 
+#include <optional>
 #include <vector>
 
+#include "capture/roles.h"
 #include "capture/shadow.h"
 #include "pyapi/ref.h"
 
@@ -50,6 +52,20 @@ class Transforms {
 
   std::vector<bool> gradModes_;  // of the active transforms
   std::vector<Place> places_;
+};
+
+// The stores of a recording that a transform leaves out.
+class TransientStores final : public StoreFilter {
+ public:
+  TransientStores(RecordContext& rec, Transforms& transforms) : rec_(rec), transforms_(transforms) {}
+  std::optional<bool> storeTransient(PyObject* dict, PyObject* key, Shadow value, PyObject* real) override {
+    if (!transforms_.isTransient(rec_, dict, key, real)) return std::nullopt;
+    return transforms_.store(rec_, dict, key, value, real);
+  }
+
+ private:
+  RecordContext& rec_;
+  Transforms& transforms_;
 };
 
 }  // namespace kintsugi::capture

@@ -19,8 +19,6 @@ struct GetterCall {
   std::vector<pyapi::Ref<>> names;
 };
 
-// The callable that makes an object like this one: its type, or a function. Borrowed.
-PyObject* makerOf(PyObject* object);
 // Nothing: it is no getter, or the trace knows nothing of it.
 std::optional<GetterCall> getterCall(RecordContext& rec, Shadow shadow, PyObject* getter,
                                      const PyCodeObject* caller);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "capture/calls/facts.h"
+#include "capture/makers.h"
 #include "capture/record_context.h"
 #include "capture/special_methods.h"
 
@@ -162,7 +163,6 @@ Shadow memberShadow(RecordContext& rec, Shadow item, PyObject* object);  // of s
 // torch.tensor() of literals of the program. Nothing: they are no literals.
 std::optional<Flow> literalTensorModel(CallContext& ctx, Shadow& result);
 
-PyObject* polyfill(const char* name);  // borrowed from kintsugi._polyfills; null: there is none
 // True if the Python function, or class, accepts the arguments of `ctx`. If not, its error would read
 // differently.
 bool acceptsArguments(PyObject* called, const CallContext& ctx);

@@ -49,7 +49,8 @@ Flow setattrModel(CallContext& ctx, Shadow& result) {
   if (torchapi::isTensor(ctx.args[0])) return attributeStep(ctx, result);
   result = Shadow::constant();
   PyObject* setter = nullptr;
-  if (!ctx.rec.heap.planStore(ctx.shadows[0], ctx.args[0], ctx.args[1], ctx.shadows[2], ctx.args[2], setter))
+  if (!ctx.rec.stores.planStore(ctx.shadows[0], ctx.args[0], ctx.args[1], ctx.shadows[2], ctx.args[2],
+                                setter))
     return run(ctx);
   if (setter == Py_None) return attributeStep(ctx, result);
   return setter == nullptr ? run(ctx) : enterSetter(ctx, setter, ctx.shadows[2], ctx.args[2]);
@@ -60,7 +61,7 @@ Flow delattrModel(CallContext& ctx, Shadow& result) {
   if (torchapi::isTensor(ctx.args[0])) return attributeStep(ctx, result);
   result = Shadow::constant();
   PyObject* deleter = nullptr;
-  if (!ctx.rec.heap.planDelete(ctx.shadows[0], ctx.args[0], ctx.args[1], deleter)) return run(ctx);
+  if (!ctx.rec.stores.planDelete(ctx.shadows[0], ctx.args[0], ctx.args[1], deleter)) return run(ctx);
   return deleter == nullptr ? run(ctx) : enterSetter(ctx, deleter, Shadow::null(), nullptr);
 }
 
@@ -69,7 +70,7 @@ Flow objectDelattrModel(CallContext& ctx, Shadow& result) {
   result = Shadow::constant();
   if (!isNamed(ctx, 2)) return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   if (ctx.shadows[0].isValue()) return attributeStep(ctx, result);
-  ctx.rec.heap.deleteGeneric(ctx.shadows[0], ctx.args[0], ctx.args[1]);
+  ctx.rec.stores.deleteGeneric(ctx.shadows[0], ctx.args[0], ctx.args[1]);
   return run(ctx);
 }
 
@@ -82,8 +83,8 @@ Flow objectSetattrModel(CallContext& ctx, Shadow& result) {
     return run(ctx);
   if (ctx.shadows[0].isValue()) return attributeStep(ctx, result);
   ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);
-  if (!ctx.rec.heap.storeGeneric(ctx.shadows[0], ctx.args[0], ctx.args[1], ctx.shadows[2], ctx.args[2],
-                                 setter))
+  if (!ctx.rec.stores.storeGeneric(ctx.shadows[0], ctx.args[0], ctx.args[1], ctx.shadows[2], ctx.args[2],
+                                   setter))
     return run(ctx);
   if (setter == nullptr) return run(ctx);
   return setter == Py_None ? knownModel(ctx, result) : enterSetter(ctx, setter, ctx.shadows[2], ctx.args[2]);

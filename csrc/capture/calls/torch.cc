@@ -8,7 +8,6 @@
 #include "capture/calls/model.h"
 #include "capture/calls/scripts.h"
 #include "capture/class_attributes.h"
-#include "capture/failed_calls.h"
 #include "capture/foreign.h"
 #include "capture/sizes.h"
 #include "capture/tables/pauses.h"
@@ -79,7 +78,7 @@ Flow contractionModel(CallContext& ctx, Shadow& result) {
 // either.
 Flow swapModel(CallContext& ctx, Shadow&) {
   ctx.rec.abort(diag::Code::KTG0303, {"two tensors are swapped"});
-  failWhole(ctx.rec);
+  ctx.rec.breaks.failWhole();
   ctx.rec.ops().forgetTensors();
   return run(ctx);
 }

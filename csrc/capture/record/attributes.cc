@@ -209,7 +209,7 @@ Flow storeAttr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr&
   Shadow shadow = f.top(1);
   if (torchapi::isTensor(object)) return storeByStep(rec, f, act, in, name);
   PyObject* setter = nullptr;
-  if (!rec.heap.planStore(shadow, object, name, f.top(2), value, setter)) return rec.execute(act, in);
+  if (!rec.stores.planStore(shadow, object, name, f.top(2), value, setter)) return rec.execute(act, in);
   if (setter == Py_None) return storeByStep(rec, f, act, in, name);
   if (setter != nullptr) {
     PendingFrame pending = setterFrame(rec, setter, shadow, object, name, f.top(2), value);
@@ -225,7 +225,7 @@ Flow deleteAttr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   PyObject* name = pyapi::nameAt(f.code, in.arg);
   Shadow shadow = f.top(1);
   PyObject* deleter = nullptr;
-  if (!rec.heap.planDelete(shadow, act.peek(1), name, deleter)) return rec.execute(act, in);
+  if (!rec.stores.planDelete(shadow, act.peek(1), name, deleter)) return rec.execute(act, in);
   if (deleter != nullptr) {
     PendingFrame pending = setterFrame(rec, deleter, shadow, act.peek(1), name, Shadow::null(), nullptr);
     pending.site = rec.snapshots.callSite(in, 1, {}, ir::ReturnAction::kDiscard);

@@ -3,7 +3,7 @@
 // Plain data; owned by the Recorder until its result takes it over. Example: facts.bound = "it makes a class"
 #pragma once
 
-#include "ir/trace.h"
+#include "ir/segments.h"
 
 namespace kintsugi::capture {
 

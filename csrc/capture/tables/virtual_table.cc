@@ -1,5 +1,8 @@
 #include "capture/tables/virtual_table.h"
 
+#include "pyapi/frame.h"
+#include "pyapi/generator.h"
+
 namespace kintsugi::capture {
 
 PyObject* encodeShadow(Shadow shadow) {
@@ -79,6 +82,40 @@ bool VirtualTable::setAttribute(Virtual& v, PyObject* name, Shadow value) {
   const pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
   noteChange(v);
   return encoded && PyDict_SetItem(v.attrs.get(), name, encoded.get()) == 0;
+}
+
+Virtual* VirtualTable::classOf(PyTypeObject* type) const {
+  if (classes_.empty()) return nullptr;
+  Virtual* v = findObject(reinterpret_cast<PyObject*>(type));
+  return v != nullptr && v->kind == VirtualKind::kClass ? v : nullptr;
+}
+
+Virtual* VirtualTable::classOfCell(Shadow cell) {
+  if (classes_.empty() || !cell.isVirtual()) return nullptr;
+  const Virtual& v = (*this)[cell];
+  if (v.kind != VirtualKind::kCell || v.parts.empty() || !v.parts[0].isVirtual()) return nullptr;
+  Virtual& content = (*this)[v.parts[0]];
+  return content.kind == VirtualKind::kClass && content.parts.back() == cell ? &content : nullptr;
+}
+
+PyObject* VirtualTable::newestClassBody() const {
+  for (size_t i = classes_.size(); i-- > 0;) {
+    const Virtual& v = at(classes_[i]);
+    if (v.partObjects.back()) return v.partObjects.back().get();
+  }
+  return nullptr;
+}
+
+Shadow VirtualTable::shadowOf(Shadow shadow, PyObject* object) const {
+  if (!shadow.isConst() || object == nullptr) return shadow;
+  if (classes_.empty() && !PyFunction_Check(object)) return shadow;
+  const auto found = find(object);
+  return found ? Shadow::virt(*found) : shadow;
+}
+
+Virtual* VirtualTable::ofRunningGenerator(const Activation& act) const {
+  Virtual* v = findObject(reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame)));
+  return v != nullptr && v->kind == VirtualKind::kGenerator && v->value == ir::kNone ? v : nullptr;
 }
 
 }  // namespace kintsugi::capture

@@ -3,7 +3,7 @@
 // A Virtual holds its real object, so no two live objects share an address. forgetIdentity() keeps the
 // Virtual in the table, since shadows name it by number, but it is no longer found by its object.
 //
-// Recipes (see snapshot.cc) are cached until a virtual object that they name changes. So whoever changes one
+// Recipes (see recipes.h) are cached until a virtual object that they name changes. So whoever changes one
 // calls noteChange(). The number of changes is the *epoch*; a recipe of an earlier epoch is stale.
 //
 // Owned by the Recorder; the recording thread, GIL held. A Virtual stays where it is until the table dies.
@@ -53,10 +53,19 @@ class VirtualTable {
   // Classes that the trace has made, the oldest first.
   const std::vector<uint32_t>& classes() const { return classes_; }
   void addClass(Shadow shadow) { classes_.push_back(shadow.virtualId()); }
+  // See classes.h. The class among these; null: it is another one.
+  Virtual* classOf(PyTypeObject* type) const;
+  Virtual* classOfCell(Shadow cell);  // whose cell `__class__` this is; null: another cell
+  PyObject* newestClassBody() const;  // the code of the newest class statement, or null
+  // The shadow of a constant that turns out to be an object of this trace; else the shadow itself.
+  Shadow shadowOf(Shadow shadow, PyObject* object) const;
+  // The generator whose frame runs; null if the trace does not know it, because it has escaped.
+  Virtual* ofRunningGenerator(const Activation& act) const;
 
   uint64_t epoch() const { return epoch_; }
   void noteChange() { ++epoch_; }
   void noteChange(const Virtual& v) { epoch_ += v.recipe != ir::kNone ? 1 : 0; }  // else no snapshot names it
+  void noteChange(Shadow shadow) { shadow.isVirtual() ? noteChange((*this)[shadow]) : noteChange(); }
 
   // Entries of dicts and attributes of instances, as far as the trace knows them. Setters return false if
   // memory runs out or the key can't be hashed.

@@ -1,4 +1,4 @@
-// Suspended generators that run code when they are closed: inside `try` or `with` (generators.cc).
+// Suspended generators that run code when they are closed: inside `try` or `with` (lifetimes.cc).
 //
 // The recorder's own reference keeps a generator alive that the program has dropped. So these generators are
 // watched, and closed as soon as only the recorder holds them. A generator that is resumed is watched again

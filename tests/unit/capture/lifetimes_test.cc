@@ -1,19 +1,60 @@
-#include "capture/finalized_objects.h"
-#include "capture/finalizer_tracker.h"
-#include "unit/capture/python_objects.h"
+#include "capture/lifetimes.h"
+
+#include "pyapi/drop_reference.h"
+#include "pyapi/generator.h"
+#include "unit/capture/fakes.h"
 
 namespace kintsugi::capture {
 namespace {
 
 using guard::SourceKind;
+using ir::Op;
+using ir::Operand;
+using ir::OperandKind;
 using test::run;
 using test::value;
 
-// The tables around a tracker, and a host that notes what it is asked for.
-struct Fixture : FinalizerTracker::Host {
-  BreakLog breaks;
-  ConstantPool constants;
+// Answers with numbers that a test can tell. What can't escape ends the recording.
+struct FakeSnapshots final : SnapshotMaker {
+  explicit FakeSnapshots(BreakLog& recording) : log(recording) {}
+  BreakLog& log;
+  bool canEscape = true;
+  ir::StateId stateBefore() override { return 5; }
+  bool operandOf(Shadow, PyObject*, Operand&) override { return false; }
+  bool escape(Shadow&, PyObject*) override { return escapeHandled(); }
+  bool escapeHandled() override {
+    if (!canEscape) log.complete();
+    return canEscape;
+  }
+};
+
+struct FakeReads final : StaleReads {
+  std::string calls;
+  void invalidateReads() override { calls += "invalidate "; }
+  void forgetEscapedObjects() override { calls += "forget "; }
+  void flushBlock() override { calls += "flush "; }
+};
+
+struct FakeCloser final : GeneratorCloser {
+  std::vector<PyObject*> closed;
+  void closeGenerator(Virtual& generator) override {
+    closed.push_back(generator.object.get());
+    const pyapi::Ref<> done = pyapi::steal(PyObject_CallMethod(generator.object.get(), "close", nullptr));
+    EXPECT_TRUE(static_cast<bool>(done));
+  }
+};
+
+struct Fixture {
+  test::FakeBreaks breaks;
+  test::FakeConstants constantIds;
+  FakeReads reads;
+  FakeCloser closer;
+  BreakLog log;
+  FakeSnapshots snapshots{log};
+  GuardBlocks blocks;
   guard::Document document;
+  AttributeLog attributes{nullptr};
+  ClassVersions classVersions{document, constantIds.pool, attributes};
   KnownSources sources{document.sources.nodes};
   KeptObjects kept;
   VirtualTable virtuals;
@@ -23,199 +64,218 @@ struct Fixture : FinalizerTracker::Host {
   Pauses pauses;
   ExceptionLog exceptions;
   DeadObjects dead{virtuals, pauses};
-  FinalizedObjects finalized{{kept, sources, virtuals, exceptions, dead, pauses, breaks}};
+  WatchedGenerators watched{virtuals};
+  FinalizedObjects finalized{{kept, sources, virtuals, exceptions, dead, pauses, log}};
+  Lifetimes lifetimes{{breaks, constantIds, snapshots, reads, closer},
+                      blocks,
+                      classVersions,
+                      constantIds.pool,
+                      document,
+                      finalized,
+                      finalizers,
+                      instruction,
+                      kept,
+                      sources,
+                      virtuals,
+                      watched};
   FinalizerTracker finalizers{
-      {breaks, constants, sources, kept, virtuals, overlays, frames, instruction, dead, pauses}, *this};
-  std::vector<std::string> ended;
-  std::vector<ir::ValueId> steps;
-  bool released = false;
-  bool expected = false;
-
-  void endFor(const std::string& what) override {
-    ended.push_back(what);
-    breaks.complete();
-  }
-  void endAndRelease(const std::string& what) override {
-    endFor(what);
-    released = true;
-  }
-  std::optional<ir::StateId> beginFinalizer(const std::string&) override { return 5; }
-  void expectWrites() override { expected = true; }
-  void finishFinalizer(ir::ValueId made, ir::StateId snap) override {
-    EXPECT_EQ(snap, 5U);
-    steps.push_back(made);
-  }
+      {log, constantIds.pool, sources, kept, virtuals, overlays, frames, instruction, dead, pauses},
+      lifetimes.host()};
 
   // As the recorder does with a step's result.
-  Shadow keep(PyObject* object, ir::ValueId made) {
+  void track(PyObject* object, ir::ValueId made) {
     const KnownSources::Found found = sources.find({SourceKind::kValue, ir::kNone, nullptr, made}, 0);
     sources.append(found, {SourceKind::kValue, ir::kNone, ir::kNone, made, 0}, object);
     sources.name(object, found.id);
     kept.add(object);
-    return Shadow::source(found.id);
+    finalizers.track(object, Shadow::source(found.id));
+  }
+  // A generator that waits, with the shadow frame that the trace keeps for it.
+  uint32_t suspend(PyObject* generator) {
+    const Shadow shadow = virtuals.add(VirtualKind::kGenerator, generator);
+    Virtual& v = virtuals[shadow];
+    v.frame = std::make_unique<ShadowFrame>();
+    v.frame->code = pyapi::codeOf(pyapi::frameOf(pyapi::asGenerator(generator)));
+    return shadow.virtualId();
+  }
+  void finishTrace(const Operand& result) {
+    document.trace.append(Op::kRet, std::vector<Operand>{result}, std::vector<ir::Type>{}, ir::kNone);
   }
 };
 
-void defineNoisy() {
+void define() {
   run("order = []\n"
       "class Noisy:\n"
-      "  def __init__(self, n): self.n = n\n"
-      "  def __del__(self): order.append(self.n)\n");
+      "  def __del__(self): order.append('gone')\n"
+      "def quiet(): yield 1\n"
+      "def careful():\n"
+      "  try: yield 1\n"
+      "  finally: order.append('closed')\n"
+      "def begun(generator):\n"
+      "  next(generator)\n"
+      "  return generator\n");
 }
 
-TEST(FinalizerTracker, RunsTheFinalizerOfWhatOnlyTheRecorderHolds) {
-  defineNoisy();
+TEST(Lifetimes, WatchGeneratorsThatRunCodeWhenTheyAreClosed) {
+  define();
   Fixture f;
-  pyapi::Ref<> held = value("Noisy(1)");
-  f.finalizers.track(held.get(), f.keep(held.get(), 3));
-  ASSERT_EQ(f.finalizers.size(), 1U);
-  PyObject* object = held.get();
-  held.reset();
+  const pyapi::Ref<> quiet = value("begun(quiet())"), careful = value("begun(careful())");
+  f.lifetimes.watch(f.suspend(quiet.get()));
+  EXPECT_TRUE(f.watched.empty());
+  const uint32_t id = f.suspend(careful.get());
+  f.lifetimes.watch(id);
+  EXPECT_EQ(f.watched.ids(), (std::vector<uint32_t>{id}));
+}
+
+TEST(Lifetimes, WatchAGeneratorThatHoldsAWatchedOne) {
+  define();
+  Fixture f;
+  const pyapi::Ref<> careful = value("begun(careful())"), quiet = value("begun(quiet())");
+  const uint32_t inner = f.suspend(careful.get()), outer = f.suspend(quiet.get());
+  f.lifetimes.watch(inner);
+  f.virtuals.at(outer).frame->locals = {Shadow::virt(inner)};
+  f.lifetimes.watch(outer);
+  EXPECT_EQ(f.watched.ids().size(), 2U);
+}
+
+TEST(Lifetimes, CloseAGeneratorOnceTheProgramHasDroppedIt) {
+  define();
+  Fixture f;
+  pyapi::Ref<> careful = value("begun(careful())");
+  f.lifetimes.watch(f.suspend(careful.get()));
+  f.lifetimes.closeDropped();
+  EXPECT_TRUE(f.closer.closed.empty());  // somebody holds it
+  PyObject* object = careful.get();
+  careful.reset();
+  f.lifetimes.closeDropped();
+  EXPECT_EQ(f.closer.closed, (std::vector<PyObject*>{object}));
+  EXPECT_TRUE(test::holds("order == ['closed']"));
+  EXPECT_TRUE(f.watched.empty());
+}
+
+TEST(Lifetimes, CloseNothingOnceTheRecordingHasEnded) {
+  define();
+  Fixture f;
+  f.lifetimes.watch(f.suspend(value("begun(careful())").get()));
+  f.breaks.live = false;
+  f.lifetimes.closeDropped();
+  EXPECT_TRUE(f.closer.closed.empty());
+}
+
+TEST(Lifetimes, WriteAStepThatRunsAFinalizer) {
+  define();
+  Fixture f;
+  f.frames.enter(std::make_unique<ShadowFrame>());
+  pyapi::Ref<> noisy = value("Noisy()");
+  f.track(noisy.get(), 3);
+  noisy.reset();
   f.finalizers.runPending();
-  EXPECT_TRUE(test::holds("order == [1]"));
-  EXPECT_EQ(f.steps, (std::vector<ir::ValueId>{3}));
-  EXPECT_TRUE(f.expected);
-  EXPECT_FALSE(f.sources.of(object).has_value());  // its address may be another object's now
-  EXPECT_TRUE(f.finalizers.empty());
-  EXPECT_TRUE(f.ended.empty());
+  EXPECT_TRUE(test::holds("order == ['gone']"));
+  ASSERT_EQ(f.document.trace.code.size(), 1U);
+  const ir::Instruction& step = f.document.trace.code[0];
+  EXPECT_EQ(step.op, Op::kCall);
+  EXPECT_EQ(step.snap, 5U);
+  const auto operands = f.document.trace.operandsOf(step);
+  EXPECT_EQ(f.constantIds.pool.at(operands[0].id), pyapi::dropReferenceFunction());
+  EXPECT_EQ(operands[1].id, 3U);
+  EXPECT_EQ(f.blocks.newest(), 1U);
+  EXPECT_EQ(f.reads.calls, "invalidate forget flush ");
+  EXPECT_EQ(f.breaks.noted, (std::vector<diag::Code>{diag::Code::KTG0101}));
 }
 
-TEST(FinalizerTracker, RunsTheNewestFirstBehindAnException) {
-  defineNoisy();
+TEST(Lifetimes, FinalizersAreNoBreakWhereBreaksAreErrors) {
+  define();
   Fixture f;
-  for (int i = 1; i <= 2; ++i) {
-    const pyapi::Ref<> made = value(i == 1 ? "Noisy(1)" : "Noisy(2)");
-    f.finalizers.track(made.get(), f.keep(made.get(), static_cast<ir::ValueId>(i)));
-  }
-  f.finalizers.noteUnwound();
+  f.breaks.strict = true;
+  f.track(value("Noisy()").get(), 3);
   f.finalizers.runPending();
-  EXPECT_TRUE(test::holds("order == [2, 1]"));
+  EXPECT_EQ(f.document.trace.code.size(), 1U);
+  EXPECT_TRUE(f.breaks.noted.empty());
 }
 
-TEST(FinalizerTracker, EndsWhereNoFrameHoldsTheObject) {
-  defineNoisy();
+TEST(Lifetimes, WriteNoStepWhereAHandledExceptionCanNotEscape) {
+  define();
   Fixture f;
-  const pyapi::Ref<> held = value("Noisy(1)");  // by somebody that no frame of the trace knows
-  f.finalizers.track(held.get(), f.keep(held.get(), 3));
+  f.snapshots.canEscape = false;
+  f.track(value("Noisy()").get(), 3);
   f.finalizers.runPending();
-  EXPECT_EQ(f.ended, (std::vector<std::string>{"Noisy"}));
-  EXPECT_TRUE(test::holds("order == []"));
+  EXPECT_TRUE(f.document.trace.code.empty());
 }
 
-TEST(FinalizerTracker, EndsWhereTheObjectIsRevived) {
-  run("saved = []\nclass Zombie:\n  def __del__(self): saved.append(self)");
+TEST(Lifetimes, EndWhereAFinalizerAndAWatchedGeneratorWouldGoInTurn) {
+  define();
   Fixture f;
-  {
-    const pyapi::Ref<> made = value("Zombie()");
-    f.finalizers.track(made.get(), f.keep(made.get(), 3));
-  }
-  f.finalizers.runPending();
-  EXPECT_EQ(f.ended, (std::vector<std::string>{"Zombie.__del__"}));
-  EXPECT_TRUE(f.steps.empty());
-  EXPECT_TRUE(test::holds("len(saved) == 1"));
+  const pyapi::Ref<> careful = value("begun(careful())");
+  f.lifetimes.watch(f.suspend(careful.get()));
+  f.track(value("Noisy()").get(), 3);
+  f.lifetimes.runDroppedFinalizers();
+  EXPECT_EQ(f.breaks.reasons, (std::vector<std::string>{"Noisy"}));
+  EXPECT_TRUE(f.lifetimes.isReleased());
+  EXPECT_TRUE(test::holds("order == ['gone']"));  // the program alone held it
 }
 
-TEST(FinalizerTracker, NoticesThatAStepHasLetGoOfOne) {
-  defineNoisy();
+TEST(Lifetimes, CloseDroppedGeneratorsBetweenTwoReferences) {
+  define();
   Fixture f;
-  pyapi::Ref<> held = value("Noisy(1)");
-  ShadowFrame& frame = f.frames.enter(std::make_unique<ShadowFrame>());
-  EXPECT_EQ(frame.act, nullptr);
-  f.finalizers.track(held.get(), f.keep(held.get(), 3));
-  f.kept.take(held.get());  // as release() does
-  held.reset();             // in the step
-  f.finalizers.reclaim();
-  EXPECT_EQ(f.ended.size(), 1U);
-  EXPECT_TRUE(f.finalizers.empty());
+  f.lifetimes.watch(f.suspend(value("begun(careful())").get()));
+  f.lifetimes.runDroppedFinalizers();
+  EXPECT_EQ(f.closer.closed.size(), 1U);
+  EXPECT_TRUE(f.breaks.ends.empty());
 }
 
-TEST(FinalizerTracker, RefusesAStepThatMayDropWhatTheTraceNeeds) {
-  defineNoisy();
+TEST(Lifetimes, EndWhereAWatchedGeneratorIsNotPartOfTheResult) {
+  define();
   Fixture f;
-  const pyapi::Ref<> held = value("Noisy(1)");
-  f.finalizers.track(held.get(), f.keep(held.get(), 3));
-  EXPECT_FALSE(f.finalizers.release());
-  EXPECT_TRUE(f.released);
+  const pyapi::Ref<> careful = value("begun(careful())");
+  const uint32_t id = f.suspend(careful.get());
+  f.lifetimes.watch(id);
+  f.finishTrace(Operand::none());
+  f.lifetimes.checkWatched();
+  ASSERT_EQ(f.breaks.ends, (std::vector<diag::Code>{diag::Code::KTG0302}));
+  EXPECT_NE(f.breaks.reasons[0].find("careful"), std::string::npos);
 }
 
-TEST(FinalizerTracker, GivesAllUpWhenTheRecordingHasEnded) {
-  defineNoisy();
+TEST(Lifetimes, ReturnAWatchedGeneratorInsideATuple) {
+  define();
   Fixture f;
-  {
-    const pyapi::Ref<> made = value("Noisy(1)");
-    f.finalizers.track(made.get(), f.keep(made.get(), 3));
-  }
-  f.finalizers.forgetAll();
-  EXPECT_TRUE(test::holds("order == [1]"));
-  EXPECT_TRUE(f.steps.empty());
+  const pyapi::Ref<> careful = value("begun(careful())");
+  const uint32_t id = f.suspend(careful.get());
+  f.lifetimes.watch(id);
+  const ir::RecipeId made = f.document.trace.addRecipe({ir::RecipeKind::kGenerator, ir::kNone, {}});
+  f.virtuals.at(id).recipe = made;
+  const ir::RecipeId tuple =
+      f.document.trace.addRecipe({ir::RecipeKind::kTuple, ir::kNone, {Operand::recipe(made)}});
+  f.finishTrace(Operand::recipe(tuple));
+  f.lifetimes.checkWatched();
+  EXPECT_TRUE(f.breaks.ends.empty());
 }
 
-TEST(FinalizerTracker, WantsToSeeInTheResultWhatHasNotEnded) {
-  defineNoisy();
+TEST(Lifetimes, EndWhereATrackedObjectIsNotPartOfTheResult) {
+  define();
   Fixture f;
-  const pyapi::Ref<> held = value("Noisy(1)");
-  f.finalizers.track(held.get(), f.keep(held.get(), 3));
-  f.finalizers.checkReturned({2, 3});
-  EXPECT_TRUE(f.ended.empty());
-  f.finalizers.checkReturned({2});
-  EXPECT_EQ(f.ended.size(), 1U);
+  const pyapi::Ref<> noisy = value("Noisy()");
+  f.track(noisy.get(), 3);
+  f.finishTrace(Operand::source(0));
+  f.lifetimes.checkFinalizers();
+  EXPECT_TRUE(f.breaks.ends.empty());
+  f.finishTrace(Operand::none());
+  f.lifetimes.checkFinalizers();
+  EXPECT_EQ(f.breaks.ends.size(), 1U);
 }
 
-TEST(FinalizerTracker, LooksAtObjectsWithAFinalizerInPythonOnly) {
-  run("import tempfile\nclass Quiet: pass");
+TEST(Lifetimes, GiveUpAllReferencesWhenTheRecordingHasEnded) {
+  define();
   Fixture f;
-  const pyapi::Ref<> quiet = value("Quiet()");
-  f.finalizers.track(quiet.get(), f.keep(quiet.get(), 1));
-  EXPECT_TRUE(f.finalizers.empty());
-}
-
-TEST(FinalizedObjects, CloseAFileOnceTheProgramHasDroppedIt) {
-  run("import tempfile, os\npath = tempfile.mktemp()");
-  Fixture f;
-  pyapi::Ref<> file = value("open(path, 'w')");
-  f.keep(file.get(), 1);
-  f.finalized.add(file.get());
-  EXPECT_TRUE(f.finalized.contains(file.get()));
-  const pyapi::Ref<> count = pyapi::steal(PyObject_CallMethod(file.get(), "write", "s", "text"));
-  f.finalized.freeDropped();
-  EXPECT_TRUE(test::holds("open(path).read() == ''"));  // somebody holds it
-  file.reset();
-  f.finalized.freeDropped();
-  EXPECT_TRUE(test::holds("open(path).read() == 'text'"));
-  EXPECT_TRUE(f.finalized.empty());
-  run("os.unlink(path)");
-}
-
-TEST(FinalizedObjects, TellWhetherPythonCodeRuns) {
-  defineNoisy();
-  const pyapi::Ref<> noisy = value("Noisy(1)"), holder = value("[Noisy(2)]"), quiet = value("[1, 'a']");
-  EXPECT_TRUE(FinalizedObjects::runsPython(noisy.get()));
-  EXPECT_TRUE(FinalizedObjects::holdsPython(holder.get()));
-  EXPECT_FALSE(FinalizedObjects::runsPython(quiet.get()));
-}
-
-TEST(FinalizedObjects, ForgetExceptionsThatNobodyHasCaught) {
-  Fixture f;
-  {
-    const pyapi::Ref<> error = value("ValueError()");
-    f.keep(error.get(), 1);
-    f.exceptions.raised().push_back({pyapi::newRef(error.get()), {}, {}, {}});
-    f.finalized.freeDropped();
-    EXPECT_EQ(f.exceptions.raised().size(), 1U);  // we hold it
-  }
-  f.finalized.freeDropped();
-  EXPECT_TRUE(f.exceptions.raised().empty());
-}
-
-TEST(KeptObjects, HandTheirReferenceOver) {
-  KeptObjects kept;
-  const pyapi::Ref<> object = value("object()");
-  kept.add(object.get());
-  kept.add(object.get());
-  EXPECT_EQ(Py_REFCNT(object.get()), 2);
-  EXPECT_EQ(kept.take(object.get()).get(), object.get());
-  EXPECT_FALSE(kept.contains(object.get()));
-  EXPECT_FALSE(kept.take(object.get()));
+  pyapi::Ref<> list = value("[1]"), careful = value("begun(careful())");
+  f.virtuals.add(VirtualKind::kList, list.get());
+  f.lifetimes.watch(f.suspend(careful.get()));
+  f.kept.add(list.get());
+  EXPECT_EQ(Py_REFCNT(list.get()), 3);
+  f.lifetimes.releaseObjects();
+  EXPECT_TRUE(f.lifetimes.isReleased());
+  EXPECT_EQ(Py_REFCNT(list.get()), 1);
+  EXPECT_EQ(Py_REFCNT(careful.get()), 1);
+  EXPECT_TRUE(f.watched.empty());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The iteration of objects, and writes to dicts and lists as effects.
+// Objects: iteration.
 #include "capture/lists.h"
 
 #include "capture/calls/model.h"
@@ -255,100 +255,6 @@ bool Objects::prepareNext(Shadow iterator, CallSite site) {
 // The shadow of one item. For dict items, iterated() gives the values' shadows; here the pair is described.
 Shadow Objects::itemOf(Shadow iterable, Shadow part, PyObject* item) {
   return iterable.isVirtual() && isItemsView(iterable) ? tupleOf(item, {Shadow::constant(), part}) : part;
-}
-
-bool Heap::canLeave() { return document_.trace.states[rec_.snapshots.stateBefore()].rebuildable; }
-
-bool Heap::emitDelete(Shadow target, const Deletion& deletion, Shadow item, PyObject* real) {
-  const auto& [shadow, dict, key, raisesKeyError, takes] = deletion;
-  const bool leaves = canLeave();
-  if (!raisesKeyError && !leaves) {
-    rec_.abort(diag::Code::KTG0103, {"a key that another thread may delete"});
-    return false;
-  }
-  const std::pair<Shadow, PyObject*> container = {target, dict}, at = {Shadow::constant(), key};
-  return takes && leaves ? emitEffect(Op::kTakeItem, {container, at, {item, real}})
-                         : emitEffect(Op::kDelItem, {container, at});
-}
-
-bool Heap::deleteEntry(const Deletion& deletion) {
-  const auto& [shadow, dict, key, raisesKeyError, takes] = deletion;
-  PyObject* value = PyDict_GetItemWithError(dict, key);
-  PyErr_Clear();
-  if (value == nullptr) return lacksKey(shadow, dict, key);
-  if (shadow.isVirtual()) {
-    Virtual& v = rec_.objects.virtualOf(shadow);
-    if (!v.entries || v.kind == VirtualKind::kOpaque) return false;
-    const auto item = rec_.objects.entryOf(v, key);
-    if (!item) {
-      rec_.abort(diag::Code::KTG0303, {"dict"});
-      return false;
-    }
-    if (isOutside(rec_, v) && !emitDelete(shadow, deletion, *item, value)) return false;
-    if (PyDict_DelItem(rec_.objects.virtualOf(shadow).entries.get(), key) < 0) PyErr_Clear();
-    rec_.objects.noteChange();
-    return rec_.live();
-  }
-  const Shadow item = rec_.objects.dictEntry(shadow, dict, key, value);
-  Shadow known = shadow;
-  const Shadow target = Shadow::source(rec_.guards.sourceOf(known, dict));
-  return emitDelete(target, deletion, item, value) && noteDelete(dict, key);
-}
-
-bool Heap::deleteItem(Shadow shadow, PyObject* dict, PyObject* key, bool raisesKeyError) {
-  return deleteEntry({shadow, dict, key, raisesKeyError, false});
-}
-
-bool Heap::takeItem(Shadow shadow, PyObject* dict, PyObject* key, bool raisesKeyError) {
-  return deleteEntry({shadow, dict, key, raisesKeyError, true});
-}
-
-bool Heap::takeElement(Shadow list, PyObject* object, PyObject* index, Shadow item, PyObject* real) {
-  if (!list.isVirtual()) {
-    list = Shadow::source(rec_.guards.sourceOf(list, object));
-    rec_.guards.guardType(list, object);
-  }
-  return emitEffect(Op::kTakeItem, {{list, object}, {Shadow::constant(), index}, {item, real}});
-}
-
-// The consumer of a generator that the trace has made is about to take all of its items.
-void Callees::expectItems(Shadow generator) { expected_.collectFrom(rec_.objects.virtualOf(generator)); }
-
-std::vector<Shadow> Callees::takeItems() { return expected_.takeItems(); }
-
-// Emits `object.method(args...)` as an effect; the result is not used.
-bool Heap::emitMethod(const char* method, Shadow shadow, PyObject* object,
-                      const std::vector<std::pair<Shadow, PyObject*>>& args) {
-  PyObject* descriptor = specialMethod(Py_TYPE(object), method);
-  if (descriptor == nullptr) {
-    rec_.abort(diag::Code::KTG0303, {method});
-    return false;
-  }
-  if (shadow.isSource() || shadow.isConst()) {
-    ir::SourceId source = rec_.guards.sourceOf(shadow, object);
-    shadow = Shadow::source(source);
-    rec_.guards.guardType(shadow, object);
-  }
-  std::vector<ir::Operand> operands = {ir::Operand::constant(rec_.guards.constId(descriptor))};
-  ir::Operand self;
-  if (!rec_.snapshots.operandOf(shadow, object, self)) return false;
-  operands.push_back(self);
-  for (auto [arg, real] : args) {
-    if (torchapi::isTensor(real) && !arg.isVirtual() && !isForeign(arg, real))
-      arg = rec_.guards.tensorShadow(real, arg);
-    ir::Operand operand;
-    if (!rec_.live() || !rec_.snapshots.escape(arg, real)) return false;
-    if (!rec_.snapshots.operandOf(arg, real, operand)) {
-      rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(real)});
-      return false;
-    }
-    operands.push_back(operand);
-  }
-  size_t at = rec_.steps.emit(Op::kCallKnown, operands, {{ir::TypeKind::kObject, ir::kNone}},
-                              rec_.snapshots.stateBefore());
-  // list.append only stores its argument and calls no other code.
-  document_.trace.code[at].deferrable = PyList_CheckExact(object) && std::string_view(method) == "append";
-  return rec_.live();
 }
 
 }  // namespace kintsugi::capture

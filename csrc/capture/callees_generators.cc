@@ -1,12 +1,8 @@
-// Callees and Lifetimes: generators that were made in the trace.
+// Callees: generators that were made in the trace.
 //
 // While a generator is suspended, its shadow frame is kept in its Virtual. While it runs, its frame is one of
 // the recorder's frames like any other, and the frame's call site says how the consumer takes the item. A
 // snapshot names the generator instead of the function, and so do objects that hold it.
-//
-// The recorder's own reference keeps a generator alive that the program has dropped. If closing it would run
-// code (it is suspended inside `try` or `with`, and a handler may take GeneratorExit), the generator is
-// *watched*: it is closed as soon as nobody else holds it.
 #include <algorithm>
 #include <utility>
 
@@ -96,34 +92,11 @@ Shadow Callees::frameResult(PyObject* object) {
   return result;
 }
 
-// The generator whose frame is running; null if the trace does not know it, because it has escaped.
-Virtual* Callees::runningGenerator(Activation& act) {
-  Virtual* v = virtuals_.findObject(reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame)));
-  return v != nullptr && v->kind == VirtualKind::kGenerator && v->value == ir::kNone ? v : nullptr;
-}
-
-// A generator was suspended. Watches it if code will run when it is dropped here.
-void Lifetimes::watch(uint32_t generator) {
-  Virtual& v = virtuals_.at(generator);
-  const bool runs = !pyapi::closesQuietly(pyapi::asGenerator(v.object.get())) ||
-                    watched_.holdsAny(v.frame->locals) || watched_.holdsAny(v.frame->stack);
-  if (runs) watched_.add(generator);
-}
-
-// Between two instructions: closes the watched generators that only the recorder holds.
-void Lifetimes::closeDropped() {
-  while (rec_.live()) {
-    const auto dropped = watched_.takeDropped();
-    if (!dropped) return;
-    closeOne(virtuals_.at(*dropped));
-  }
-}
-
-void Lifetimes::closeOne(Virtual& generator) {
+void Callees::closeGenerator(Virtual& generator) {
   PendingFrame pending;
   pending.generator = &generator;
   pending.rebuildable = false;
-  rec_.callees.expectFrame(std::move(pending));
+  expectFrame(std::move(pending));
   const NestedFrames nested(rec_);
   // releaseObjects() may drop the other references.
   const pyapi::Ref<> object = pyapi::newRef(generator.object.get());
@@ -200,47 +173,6 @@ Flow Callees::callInPlace(ShadowFrame& frame, Activation& act, const Instr& inst
   }
   *act.sp++ = result.release();
   return Flow::kNext;
-}
-
-// At the end of the recording: drops the recorder's references, so that objects die when the program drops
-// them.
-void Lifetimes::releaseObjects() {
-  released_ = true;
-  finalizers_.forgetAll();
-  watched_.clear();
-  finalized_.clear();
-  sources_.clear();
-  const pyapi::PendingErrorScope kept;
-  // The newest objects go first. If an exception has emptied the stacks of frames, iterators of inner loops
-  // thus go before those of outer loops. (Locals live on with the traceback.)
-  virtuals_.releaseObjects();  // handlers of outer frames may still look at the Virtuals
-  kept_.clear();
-}
-
-// At the end of the call. A watched generator that is still suspended has to be part of the result. Otherwise
-// it was dropped with an object that held it, and the recorder has not noticed: the recording ends.
-void Lifetimes::checkWatched() {
-  const ir::Trace& trace = document_.trace;
-  std::vector<ir::Operand> open(trace.operandsOf(trace.code.back()).begin(),
-                                trace.operandsOf(trace.code.back()).end());
-  std::unordered_set<ir::RecipeId> reached;
-  while (!open.empty()) {
-    const ir::Operand operand = open.back();
-    open.pop_back();
-    if (operand.kind != ir::OperandKind::kRecipe || !reached.insert(operand.id).second) continue;
-    const auto& parts = trace.recipes[operand.id].parts;
-    open.insert(open.end(), parts.begin(), parts.end());
-  }
-  for (uint32_t id : watched_.ids()) {
-    const Virtual& v = virtuals_.at(id);
-    if (v.kind != VirtualKind::kGenerator || !v.frame || v.value != ir::kNone) continue;
-    if (v.recipe == ir::kNone || !reached.contains(v.recipe)) {
-      rec_.abort(diag::Code::KTG0302,
-                 {"generator (" + std::string(PyUnicode_AsUTF8(pyapi::qualifiedNameOf(v.frame->code))) +
-                  ") that is dropped while it waits"});
-      return;
-    }
-  }
 }
 
 }  // namespace kintsugi::capture

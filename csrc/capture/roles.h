@@ -1,0 +1,151 @@
+// What the parts of a recording ask of one another: small abstract classes.
+//
+// A part takes the roles that it needs in its constructor, and the tables that it works on. So a unit test
+// can make the part alone, with fakes in the place of the others (tests/unit/capture/fakes.h). The part that
+// plays a role in a recording is named beside it; such a part is final, and its callers hold it by its own
+// type.
+//
+// Owned by the Recorder; the recording thread, GIL held. Example:
+//
+//   struct NoEnd final : BreakSink { ... };          // a fake that notes which code it is given
+//   Snapshots snapshots(noEnd, constants, ...);      // asks noEnd.isLive(), not the whole recording
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capture/shadow.h"
+#include "capture/tables/overlays.h"
+#include "diag/diagnostic.h"
+#include "guard/document.h"
+
+namespace kintsugi::capture {
+
+// Whether the recording goes on, its end, and graph breaks. Played by Breaks.
+class BreakSink {
+ public:
+  virtual bool isLive() const = 0;
+  virtual void abort(diag::Code code, std::vector<std::string> args) = 0;  // the call goes on unrecorded
+  virtual void noteBreak(diag::Code code, std::vector<std::string> args) = 0;
+  virtual bool isStrict() const = 0;  // a break is an error here
+
+ protected:
+  ~BreakSink() = default;
+};
+
+// The log of torch's operators that the instruction has called. Played by Steps.
+class OperatorLog {
+ public:
+  virtual void discardOperators() = 0;  // a recording that has ended does not need them
+
+ protected:
+  ~OperatorLog() = default;
+};
+
+// Constants of the trace, by identity. Played by Guards.
+class ConstantIds {
+ public:
+  virtual ir::ConstId constId(PyObject* object) = 0;
+
+ protected:
+  ~ConstantIds() = default;
+};
+
+// Sources that are read, and guards on them. Played by Guards (guards.h says what each function does).
+class SourceGuards : public ConstantIds {
+ public:
+  virtual Shadow readSource(guard::SourceKind kind, ir::SourceId parent, PyObject* key, int64_t index,
+                            PyObject* object) = 0;
+  virtual Shadow pinnedRoot(PyObject* object) = 0;
+  virtual ir::SourceId sourceOf(Shadow& shadow, PyObject* object) = 0;
+  virtual void guard(guard::GuardKind kind, ir::SourceId source, ir::ConstId key = ir::kNone,
+                     int64_t number = 0, ir::SourceId other = ir::kNone) = 0;
+  virtual void guardType(Shadow shadow, PyObject* object) = 0;
+  virtual bool pin(Shadow& shadow, PyObject* object) = 0;
+  // The value of a tensor that the trace can describe; the shadow itself for other objects.
+  virtual Shadow valueOfTensor(Shadow shadow, PyObject* object) = 0;
+
+ protected:
+  ~SourceGuards() = default;
+};
+
+// Objects that the trace knows by identity. Played by Objects.
+class KnownObjects {
+ public:
+  virtual std::optional<Shadow> knownObject(PyObject* object) = 0;
+  virtual Shadow newVirtual(VirtualKind kind, PyObject* object) = 0;
+
+ protected:
+  ~KnownObjects() = default;
+};
+
+// Entries of containers, and what the trace has written to old ones. Played by Objects.
+class ContainerReads {
+ public:
+  virtual Shadow current(Shadow shadow) = 0;
+  virtual Shadow dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObject* value) = 0;
+  virtual std::optional<Shadow> readBack(const WrittenEntries& written, PyObject* key, PyObject* holder,
+                                         PyObject* found) = 0;
+  virtual Overlay& makeOverlay(PyObject* object) = 0;
+
+ protected:
+  ~ContainerReads() = default;
+};
+
+// Instructions of the trace. Played by Steps.
+class TraceWriter {
+ public:
+  // Returns the index of the instruction.
+  virtual size_t emit(ir::Op op, const std::vector<ir::Operand>& operands,
+                      const std::vector<ir::Type>& results, ir::StateId snap) = 0;
+
+ protected:
+  ~TraceWriter() = default;
+};
+
+// What follows a step that may have changed anything. Played by Steps.
+class StaleReads {
+ public:
+  virtual void invalidateReads() = 0;       // everything has to be read again
+  virtual void forgetEscapedObjects() = 0;  // objects that were built are like older ones
+  virtual void flushBlock() = 0;            // writes the pending guard block
+
+ protected:
+  ~StaleReads() = default;
+};
+
+// Snapshots, operands, and objects that are built. Played by Snapshots.
+class SnapshotMaker {
+ public:
+  virtual ir::StateId stateBefore() = 0;  // of the instruction that is being recorded
+  virtual bool operandOf(Shadow shadow, PyObject* object, ir::Operand& out) = 0;
+  virtual bool escape(Shadow& shadow, PyObject* object) = 0;  // false: the recording has ended
+  // Before an opaque step, which may ask for the handled exceptions: they escape.
+  virtual bool escapeHandled() = 0;
+
+ protected:
+  ~SnapshotMaker() = default;
+};
+
+// Closes a generator that the program has dropped; its frames are recorded. Played by Callees.
+class GeneratorCloser {
+ public:
+  virtual void closeGenerator(Virtual& generator) = 0;
+
+ protected:
+  ~GeneratorCloser() = default;
+};
+
+// Stores that are left out because a transform of torch takes them back. Played by TransientStores.
+class StoreFilter {
+ public:
+  // Nothing: it is a store like any other. False: the recording has ended.
+  virtual std::optional<bool> storeTransient(PyObject* dict, PyObject* key, Shadow value, PyObject* real) = 0;
+
+ protected:
+  ~StoreFilter() = default;
+};
+
+}  // namespace kintsugi::capture
