@@ -30,9 +30,9 @@ std::vector<ir::ResultVersion> resultVersions(const ir::Trace& segment) {
     if (ins.op == ir::Op::kSegment) {
       for (const ValueId value : values) memory[value].base = value, isInput[value] = true;
     }
-    if (ins.op != ir::Op::kAten || values.empty()) continue;
+    if (ins.op != ir::Op::kAten) continue;
     const auto operands = segment.operandsOf(ins);
-    if (ops::isInPlace(segment.opNames[ins.opName])) {
+    if (ops::isInPlace(segment.opNames[ins.opName]) && !operands.empty()) {
       std::vector<ValueId> targets;
       ir::collectValues(segment, operands.first(1), targets);
       for (size_t k = 0; k < targets.size(); ++k) {
@@ -46,7 +46,8 @@ std::vector<ir::ResultVersion> resultVersions(const ir::Trace& segment) {
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       Memory& made = memory[ins.firstResult + r];
       if (sharing == Sharing::kNone) {
-        made.base = ops::has(segment.operatorOf(ins), ops::Trait::kFresh) ? ins.firstResult + r : ir::kNone;
+        const bool fresh = values.empty() || ops::has(segment.operatorOf(ins), ops::Trait::kFresh);
+        made.base = fresh ? ins.firstResult + r : ir::kNone;
       } else if (operands[0].isValue()) {
         made = memory[operands[0].id];
         if (sharing != Sharing::kView || made.base == ir::kNone) continue;

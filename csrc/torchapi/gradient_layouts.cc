@@ -71,11 +71,18 @@ void GradientLayouts::learn(const Arriving& arriving, std::span<const at::Tensor
 
 namespace {
 
+// The leaf, if nobody sees the gradient before it is added up.
+const at::Tensor* quietLeaf(const autograd::Edge& edge) {
+  const at::Tensor* leaf = accumulatingLeaf(edge);
+  const bool seen = leaf != nullptr && !edge.function->tensor_pre_hooks().empty();
+  return seen ? nullptr : leaf;
+}
+
 at::Tensor withStrides(at::Tensor made, at::IntArrayRef strides, const autograd::Edge& edge) {
   const at::IntArrayRef sizes = made.sizes();
   if (made.layout() != at::kStrided || strides.size() != sizes.size() || made.strides() == strides)
     return made;
-  if (const at::Tensor* leaf = accumulatingLeaf(edge)) {
+  if (const at::Tensor* leaf = quietLeaf(edge)) {
     // It takes what lies as itself, and copies what does not.
     const at::Tensor& variable = *leaf;
     if (variable.layout() != at::kStrided || variable.sizes() != sizes) return made;
@@ -104,7 +111,7 @@ at::Tensor withStrides(at::Tensor made, at::IntArrayRef strides, const autograd:
 
 at::Tensor layOut(at::Tensor made, const GradientLayouts::Layout& wanted, const autograd::Edge& edge) {
   at::Tensor laid = withStrides(std::move(made), wanted.strides, edge);
-  if (!wanted.isView || laid.is_view() || accumulatingLeaf(edge) != nullptr) return laid;
+  if (!wanted.isView || laid.is_view() || quietLeaf(edge) != nullptr) return laid;
   return at::alias(laid);
 }
 

@@ -79,7 +79,7 @@ def set_by_default(s: State, t: torch.Tensor) -> Any:
 def deleted(s: State, t: torch.Tensor) -> Any:
     s.a += 1
     s.d[s.a] = t
-    if s.a > 2:
+    if s.a - 2 in s.d:
         del s.d[s.a - 2]
     return t + 1, list(s.d)
 
