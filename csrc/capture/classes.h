@@ -41,7 +41,7 @@ void noteVersion(RecordContext& rec, Virtual& cls);
 void refuseVirtualConstant(RecordContext& rec, PyObject* object);
 // Ends the recording. The newest class statement is a step the next time.
 void refuseClass(RecordContext& rec, const char* what);
-// The code of the newest class statement of the trace, or null.
+// The code of the newest class statement of the trace, borrowed from it, or null.
 PyObject* newestClassBody(RecordContext& rec);
 // `class.name = value`. Nothing: it is no class of the trace. False: the recording has ended.
 std::optional<bool> storeInClass(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name,
