@@ -146,6 +146,7 @@ fuzz: core build $(TEST_STAMP) ## the fuzzers, SECONDS each (default 60)
 	@set -e; for fuzzer in build/core/bin/fuzz_*; do \
 	  if [ -x "$$fuzzer" ]; then echo "$$fuzzer"; "$$fuzzer" --seconds=$(SECONDS); fi; done
 	$(PY) tests/fuzz/programs.py --seconds $(SECONDS)
+	$(PY) tests/fuzz/graphs.py --seconds $(SECONDS) --count 1000000
 SECONDS ?= 60
 
 .PHONY: bless
