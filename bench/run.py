@@ -233,13 +233,15 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         for name in breaks.PROGRAMS:
             tell(name)
             work = functools.partial(breaks.measure_program, name, chosen_systems(options), options.rounds)
-            result["breaks"][name] = in_child(work, options)
+            with empty_caches():
+                result["breaks"][name] = in_child(work, options)
     if options.only in (None, "shapes"):
         result["shapes"] = {}
         for case in shapes.cases():
             tell(case.name)
             work = functools.partial(shapes.measure_case, case, chosen_systems(options))
-            result["shapes"][case.name] = in_child(work, options)
+            with empty_caches():
+                result["shapes"][case.name] = in_child(work, options)
     for part in ("kernels", "bandwidth"):
         if options.only in (None, part):
             result[part] = kernel_cases(options, part)

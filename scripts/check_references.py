@@ -14,8 +14,11 @@ from pathlib import Path
 
 from checked_tree import run_check
 
-# Layers that know Python. The interpreter and its handlers return what CPython's evaluator would.
-LAYERS = ("pyapi", "torchapi", "runtime", "driver", "bindings")
+# Layers that know Python.
+LAYERS = ("pyapi", "torchapi", "recording", "capture", "runtime", "driver", "bindings")
+# Folders with a folder a layer, and those whose macros alone are looked at.
+FOLDERS = ("csrc", "tests/unit")
+OTHERS = ("tests", "bench")
 CONST_REF = re.compile(r"(?<!\]\()\bconst (?:pyapi::)?Ref<[\w:]*>& \w+ ?[,)]")
 RETURNS = re.compile(
     r"^(?:  )?(?:(?:static|inline|virtual|constexpr|\[\[\w+\]\]|extern) )*(?:const )?Py\w*Object\* (?:\w+::)?(\w+)\("
@@ -55,6 +58,14 @@ def returns_unsaid(text: str) -> Iterator[tuple[int, str]]:
             yield at + 1, found.group(1)
 
 
+def layer_of(where: str) -> str:
+    """The layer whose code or tests a file is; nothing for others."""
+    for folder in FOLDERS:
+        if where.startswith(f"{folder}/"):
+            return where.removeprefix(f"{folder}/").split("/")[0]
+    return ""
+
+
 def check_file(path: Path, where: str) -> Iterator[str]:
     text = path.read_text()
     for found in MACRO.finditer(text):
@@ -62,7 +73,7 @@ def check_file(path: Path, where: str) -> Iterator[str]:
         if not name.startswith(PREFIXES) and name not in FOREIGN:
             number = text.count("\n", 0, found.start(1)) + 1
             yield f"{where}:{number}: the macro {name} has no prefix (KINTSUGI_ or KTG_)"
-    if where.split("/")[1] not in LAYERS:
+    if layer_of(where) not in LAYERS:
         return
     for found in CONST_REF.finditer(text):
         number = text.count("\n", 0, found.start()) + 1
@@ -75,7 +86,8 @@ def check_file(path: Path, where: str) -> Iterator[str]:
 def check_tree(root: Path) -> list[str]:
     return [
         problem
-        for path in sorted((root / "csrc").rglob("*"))
+        for folder in ("csrc", *OTHERS)
+        for path in sorted((root / folder).rglob("*"))
         if path.suffix in {".h", ".cc", ".def"}
         for problem in check_file(path, str(path.relative_to(root)))
     ]

@@ -3,7 +3,7 @@
 #
 #   setup.sh system NEED...       system packages; NEED is one of compiler headers llvm tests lint
 #   setup.sh testsuite DIR        DIR/test is CPython's own test package, where the interpreter came without it
-#   setup.sh venv DIR FILE MORE.. the virtual environment DIR with the requirements of FILE, and more that pip understands
+#   setup.sh venv DIR FILE [TORCH] the virtual environment DIR with the requirements of FILE, and that release of torch
 #   setup.sh schemas DIR          DIR/share has the schemas that tests validate against (requirements/sources.txt)
 #
 # A package that is missing is installed by apt when that is permitted (root, or sudo without a password);
@@ -110,9 +110,34 @@ testsuite() {
   ln -sfn "$debian" "$dir/test"
 }
 
+# A pin has the hashes of what may be installed for it, and what a pin asks for is a pin too
+# (docs/adr/0022-hashes-of-requirements.md).
+install() { # install DIR -r FILE...
+  dir=$1
+  shift
+  "$dir/bin/python" -m pip install -qq --disable-pip-version-check --require-hashes --no-deps "$@"
+}
+
+# Of a release of torch, the build for the processor alone where an index of this machine has it, else that of the
+# index, and what that asks for where it is one with CUDA.
+install_with_torch() { # install_with_torch DIR FILE RELEASE
+  dir=$1 files=requirements/torch-$3
+  if [ -e "$files-cpu.txt" ] && install "$dir" --dry-run -r "$files-cpu.txt" >/dev/null 2>&1; then
+    install "$dir" -r "$2" -r "$files-cpu.txt"
+  else
+    install "$dir" -r "$2" -r "$files.txt"
+    if wants_cuda "$dir"; then install "$dir" -r "$files-cuda.txt"; fi
+  fi
+}
+
+wants_cuda() { # wants_cuda DIR: is its torch a build with CUDA?
+  "$1/bin/python" -c 'import importlib.util as u, pathlib, runpy, sys
+version = pathlib.Path(u.find_spec("torch").origin).with_name("version.py")
+sys.exit(runpy.run_path(str(version)).get("cuda") is None)'
+}
+
 make_venv() {
-  dir=$1 requirements=$2
-  shift 2
+  dir=$1 requirements=$2 torch=${3:-}
   if [ ! -x "$dir/bin/python" ]; then
     python=$(find_python)
     say "creating $dir with $("$python" --version)"
@@ -122,7 +147,9 @@ make_venv() {
   "$dir/bin/python" -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != sys.argv[1])' "$version" ||
     fail "$dir holds another Python than $version: remove it (make distclean) and run make again."
   say "installing what $requirements lists and $dir lacks (the first time this takes some minutes)"
-  "$dir/bin/python" -m pip install -qq --disable-pip-version-check -r "$requirements" "$@"
+  if [ -n "$torch" ]; then install_with_torch "$dir" "$requirements" "$torch"
+  else install "$dir" -r "$requirements"
+  fi
 }
 
 # The archives are only unpacked, nothing of them is installed.
@@ -131,8 +158,8 @@ schemas() {
   mkdir -p "$dir/share"
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
-  "$dir/bin/python" -m pip download -qq --disable-pip-version-check --no-deps --no-binary sarif-om -d "$work" \
-    -r requirements/sources.txt
+  "$dir/bin/python" -m pip download -qq --disable-pip-version-check --require-hashes --no-deps --no-binary sarif-om \
+    -d "$work" -r requirements/sources.txt
   tar -xzOf "$work"/sarif_om-*.tar.gz --wildcards '*/sarif-2.1.0*.json' >"$dir/share/sarif-2.1.0.json"
 }
 

@@ -1,8 +1,8 @@
 """`python -m bench.figures`: runs the benches, writes down what they measured, and puts the figures into the documents.
 
 Each part is a run of `bench.run`; its rows replace those of before, all others keep their commit and date. `--quick`
-takes some kernels, steps and rounds less, and leaves out what compiles for minutes; it is meant to take less than
-twenty minutes on two idle cores.
+takes some kernels, steps and rounds less, and leaves out what compiles for minutes (max-autotune). The programs with
+breaks and the sizes that vary are compiled by inductor too, with empty caches, so they take longest then.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "internals" / "figures.md")
 RESULTS = ROOT / "bench" / "results"
 RUNS: dict[str, list[str]] = {
     "inference": [],
-    "tiny": ["--peer", "eager"],
+    "tiny": ["--peer", "eager,inductor"],
     "guards": ["--peer", "eager"],
-    "breaks": ["--peer", "eager"],
-    "shapes": ["--peer", "eager"],
+    "breaks": ["--peer", "eager,inductor"],
+    "shapes": ["--peer", "eager,inductor"],
     "kernels": ["--peer", "inductor"],
     "bandwidth": ["--peer", "eager,inductor"],
     "training": ["--peer", "inductor"],
@@ -41,7 +41,9 @@ QUICK = {
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.figures", description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--quick", action="store_true", help="less than twenty minutes on two idle cores, instead of hours"
+        "--quick",
+        action="store_true",
+        help="fewer rounds, kernels and steps, no system that compiles for minutes",
     )
     parser.add_argument("--only", help=f"some of {','.join(RUNS)}; the other rows stay as they are")
     parser.add_argument(

@@ -15,6 +15,10 @@ from bench.measure import geometric_mean
 REPLAY, NATIVE = "kintsugi", "kintsugi native"
 PEER, INDUCTOR = "torch.compile(eager)", "torch.compile(inductor)"
 NONE = ""
+# Columns, like beside like: replay beside the backend that compiles nothing, native code beside inductor.
+LIKE = (("eager", "eager"), (PEER, "torch.compile, backend eager"), (REPLAY, "replay"), (INDUCTOR, "inductor"),
+        (NATIVE, "native"))  # fmt: skip
+COMPILED = (("eager", "eager"), (REPLAY, "replay"), (INDUCTOR, "inductor"), (NATIVE, "native"))
 
 
 def _of(book: Book, part: str) -> dict[str, Row]:
@@ -176,15 +180,13 @@ def processes(book: Book) -> str:
 
 
 def overhead(book: Book) -> str:
-    """Microseconds of calls that do little."""
+    """Microseconds of calls that do little: backends that compile nothing side by side, compilers side by side."""
     lines, used = [], []
 
     def add(title: str, row: Row, cells: Sequence[str]) -> None:
         used.append(row)
+        cells = _failed(row, len(LIKE)) if "error" in row["figures"] else cells
         lines.append([title, *cells, _origin([row])])
-
-    def each(figures: Row, key: str) -> list[str]:
-        return [_number(figures.get(name, {}).get(key)) for name in (PEER, REPLAY, NATIVE)]
 
     for key, title, field in (
         ("tiny", "`x + 1` on four numbers: above (eager's call)", "excess_us"),
@@ -192,28 +194,32 @@ def overhead(book: Book) -> str:
     ):
         if key in book:
             figures = book[key]["figures"]
-            if "error" in figures:
-                add(title, book[key], _failed(book[key], 4))
-                continue
             eager = figures.get("eager", {})
             first = f"({_number(eager['seconds'], 1e6)})" if "seconds" in eager else _number(eager.get("us"))
-            add(title, book[key], [first, *each(figures, field)])
+            rest = [_number(figures.get(name, {}).get(field)) for name, _ in LIKE[1:]]
+            add(title, book[key], [first, *rest])
     for name, row in _of(book, "guards").items():
-        figures = row["figures"]
-        if "error" in figures:
-            add(f"guards and dispatch, {name}", row, _failed(row, 4))
-            continue
-        kept = [
-            _number(figures.get(f"{system}, kept results", {}).get("us")) for system in (PEER, "kintsugi")
-        ]
-        add(f"{name}, FX backend that returns kept results: a call", row, [NONE, kept[0], NONE, kept[1]])
-        rest = [
-            next((f["us"] for k, f in figures.items() if k.startswith(f"{own}, call less")), None)
-            for own in (REPLAY, NATIVE)
-        ]
+        less = {own: _less_work(row["figures"], own) for own in (REPLAY, NATIVE)}
         title = f"{name}: a call less its operators (replay) or native segments"
-        add(title, row, [NONE, NONE, *map(_number, rest)])
-    return _table(["µs", "eager", "torch.compile, backend eager", "replay", "native"], lines, used)
+        add(title, row, [less.get(system, NONE) for system, _ in LIKE])
+    return _table(["µs", *(title for _, title in LIKE)], lines, used)
+
+
+def _less_work(figures: Row, system: str) -> str:
+    found = (row["us"] for key, row in figures.items() if key.startswith(f"{system}, call less"))
+    return _number(next(found, None))
+
+
+def kept_results(book: Book) -> str:
+    """One FX backend, which returns what it has kept, under torch.compile and under Kintsugi."""
+    rows = _of(book, "guards")
+    lines = []
+    for name, row in rows.items():
+        figures = row["figures"]
+        calls = [_number(figures.get(f"{system}, kept results", {}).get("us")) for system in (PEER, REPLAY)]
+        lines.append([name, *(_failed(row, 2) if "error" in figures else calls), _origin([row])])
+    head = ["µs a call, FX backend that returns kept results", "torch.compile", "Kintsugi"]
+    return _table(head, lines, list(rows.values()))
 
 
 def _mean_and_worst(values: Sequence[float]) -> str:
@@ -221,31 +227,33 @@ def _mean_and_worst(values: Sequence[float]) -> str:
 
 
 def programs(book: Book) -> str:
-    """Programs that break graphs, and sizes that vary."""
+    """Programs that break graphs, and sizes that vary: like beside like, and native code beside inductor."""
     lines = []
+    systems = [name for name, _ in LIKE[1:]]
     rows = _of(book, "breaks")
     good = [row["figures"] for row in rows.values() if "error" not in row["figures"]]
     if good:
-        names = (PEER, REPLAY, NATIVE)
-        speed = [_mean_and_worst([f[n]["speedup"] for f in good if "speedup" in f.get(n, {})]) for n in names]
+        speed = [
+            _mean_and_worst([f[n]["speedup"] for f in good if "speedup" in f.get(n, {})]) for n in systems
+        ]
         title = f"{len(good)} of {len(rows)} programs that break graphs, × eager: geometric mean; worst"
         lines.append([title, *speed, _origin(rows.values())])
-        first = [[1e3 * f[n]["first_s"] for f in good if n in f] for n in names]
+        first = [[1e3 * f[n]["first_s"] for f in good if n in f] for n in systems]
         spans = [f"{min(times):.0f}–{max(times):.0f}" if times else NONE for times in first]
         lines.append(["their first calls, ms", *spans, _origin(rows.values())])
     shapes = _of(book, "shapes")
     for name, row in shapes.items():
         figures = row["figures"]
         if "error" in figures:
-            lines.append([name, *_failed(row, 3), _origin([row])])
+            lines.append([name, *_failed(row, len(systems)), _origin([row])])
             continue
         cells = []
-        for system in (PEER, REPLAY, NATIVE):
+        for system in systems:
             counts = figures.get(system, {}).get("counts", {})
             traces = counts.get("trace_count", counts.get("graph_count"))
             cells.append(NONE if traces is None else f"{traces}; {figures[system]['lost_s']:.2f} s")
         lines.append([f"{name}: traces; time lost to recording", *cells, _origin([row])])
-    head = ["what", "torch.compile, backend eager", "replay", "native"]
+    head = ["what", *(title for _, title in LIKE[1:])]
     return _table(head, lines, [*rows.values(), *shapes.values()])
 
 
@@ -271,11 +279,6 @@ def _timed(book: Book, part: str, head: str, names: Sequence[tuple[str, str]], f
         cells = [_number(row["figures"].get(key, {}).get("seconds"), factor) for key, _ in names]
         lines.append([name, *cells, _origin([row])])
     return _table([head, *(title for _, title in names)], lines, list(rows.values()))
-
-
-LIKE = (("eager", "eager"), (PEER, "torch.compile, backend eager"), (REPLAY, "replay"), (INDUCTOR, "inductor"),
-        (NATIVE, "native"))  # fmt: skip
-COMPILED = (("eager", "eager"), (REPLAY, "replay"), (INDUCTOR, "inductor"), (NATIVE, "native"))
 
 
 def kernels(book: Book) -> str:
@@ -304,7 +307,18 @@ def bandwidth(book: Book) -> str:
 
 BLOCKS: dict[str, Callable[[Book], str]] = {
     table.__name__: table
-    for table in (inference, process, processes, overhead, programs, classes, kernels, bandwidth, training)
+    for table in (
+        inference,
+        process,
+        processes,
+        overhead,
+        kept_results,
+        programs,
+        classes,
+        kernels,
+        bandwidth,
+        training,
+    )  # fmt: skip
 }
 
 
@@ -314,7 +328,7 @@ def bodies(book: Book) -> dict[str, str]:
     for name, table in BLOCKS.items():
         parts = {
             "inference": ("inference",), "process": ("inference",), "processes": ("inference",),
-            "overhead": ("tiny", "executor", "guards"), "programs": ("breaks", "shapes"),
+            "overhead": ("tiny", "executor", "guards"), "kept_results": ("guards",), "programs": ("breaks", "shapes"),
         }.get(name, (name,))  # fmt: skip
         known = any(key.split("/")[0] in parts for key in book)
         made[name] = table(book) if known else "Not measured yet.\n"

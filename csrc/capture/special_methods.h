@@ -10,7 +10,8 @@ namespace kintsugi::capture {
 
 // Borrowed from the type; null if it has none.
 PyObject* specialMethod(PyTypeObject* type, const char* name);
-// The Python function that is the special method of an object's type; null: there is none, or it is C code.
+// The Python function that is the special method of an object's type, borrowed from it; null: there is none,
+// or it is C code.
 PyObject* pythonMethod(PyObject* object, const char* name);
 // True for the descriptor of an entry of `__slots__`.
 bool isSlot(PyObject* descriptor);

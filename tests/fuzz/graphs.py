@@ -1,7 +1,8 @@
 """Random tensor graphs as text, with inputs for them.
 
 `python tests/fuzz/graphs.py --count 1000 --seed 1` runs them natively, through all passes, and node by node through
-ATen (tests/python/graph_reference.py); `--save FOLDER` keeps the texts of those that differ.
+ATen (tests/python/graph_reference.py); `--seconds 60` ends before all of them have run, and `--save FOLDER` keeps the
+texts of those that differ.
 
 What is decided by a number (comparisons, rounding to integers, places of the greatest) is decided by exact values
 alone: inputs, and what is made of them without rounding. Else two right ways to round would part here and there.
@@ -11,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import random
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -470,10 +473,15 @@ def main() -> int:
     )
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no graph after so many")
     parser.add_argument("--save", type=Path)
     options = parser.parse_args()
-    differ = refused = 0
+    end = time.monotonic() + options.seconds
+    ran = differ = refused = 0
     for seed in range(options.seed, options.seed + options.count):
+        if time.monotonic() >= end:
+            break
+        ran += 1
         try:
             text, found = check(seed)
         except Refused:
@@ -485,7 +493,7 @@ def main() -> int:
             if options.save:
                 options.save.mkdir(parents=True, exist_ok=True)
                 (options.save / f"graph_{seed}.ktir").write_text(text)
-    print(f"{options.count} graphs, {differ} differ, {refused} refused")
+    print(f"{ran} graphs, {differ} differ, {refused} refused")
     return 1 if differ else 0
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import script_loader
 
 from bench import memory, readiness
 from bench.deploy.systems import SYSTEMS
@@ -103,14 +103,16 @@ def test_every_block_says_where_its_rows_are_from(tmp_path: Path) -> None:
     assert made.keys() == tables.BLOCKS.keys()
     text = "".join(f"<!-- BEGIN figures {name} -->\n<!-- END figures -->\n" for name in made)
     (tmp_path / "README.md").write_text(blocks.write(text, made))
-    checker = load_check_docs()
+    checker = script_loader.load("check_docs")
     assert list(checker.check_figures(tmp_path / "README.md", tmp_path)) == []
     for name, body in made.items():
         assert len([line for line in body.splitlines() if line.startswith("|")]) >= 3, name
     overhead = made["overhead"]
-    assert cells(overhead, "bert-12, FX backend")[1:5] == ["", "200", "", "99"]
-    assert cells(overhead, "bert-12: a call less")[1:5] == ["", "", "70", "33"]
-    assert cells(made["programs"], "1 of 2 programs")[1] == "2.00; 2.00"
+    assert cells(overhead, "bert-12: a call less")[1:6] == ["", "", "70", "", "33"]
+    kept = made["kept_results"]
+    row = cells(kept, "bert-12")
+    assert (row[column(kept, "torch.compile")], row[column(kept, "Kintsugi")]) == ("200", "99")
+    assert cells(made["programs"], "1 of 2 programs")[1:5] == ["2.00; 2.00"] * 4
     assert cells(made["bandwidth"], "gelu")[1:3] == ["128", "50%"]
     assert cells(made["classes"], "transformers")[1:4] == ["340", "152", "188"]
 
@@ -137,6 +139,23 @@ def test_runs_of_one_model_each_are_one_command() -> None:
         '`make bench ARGS="--only inference --models vit,minilm --rounds 7"`.'
         in tables.bodies(known)["inference"]
     )
+
+
+@pytest.mark.parametrize("block", ["overhead", "programs"])
+def test_native_stands_beside_inductor_and_what_was_not_measured_is_empty(block: str) -> None:
+    known: book.Book = {}
+    taken = small()
+    for entry in (taken["tiny"], taken["executor"], *taken["breaks"].values(), *taken["shapes"].values()):
+        entry.get("rows", {}).pop(tables.INDUCTOR, None)
+    book.record(known, taken, "abc1234")
+    table = tables.bodies(known)[block]
+    native, inductor = column(table, "native"), column(table, "inductor")
+    assert native == inductor + 1
+    assert column(table, "replay") == column(table, "torch.compile, backend eager") + 1
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line[:2] == "| "
+    ][1:]
+    assert len(rows) == 3 and all(row[inductor] == "" and row[native] != "" for row in rows)
 
 
 def test_a_result_of_another_commit_keeps_that() -> None:
@@ -185,14 +204,6 @@ def test_markers() -> None:
         blocks.write(text, {"two": ""})
 
 
-def load_check_docs() -> Any:
-    spec = importlib.util.spec_from_file_location("check_docs", ROOT / "scripts" / "check_docs.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -211,20 +222,20 @@ def load_check_docs() -> Any:
 def test_the_check_of_documents_finds(tmp_path: Path, body: str, said: str) -> None:
     path = tmp_path / "a.md"
     path.write_text(f"<!-- BEGIN figures x -->\n{body}<!-- END figures -->\n")
-    assert any(said in problem for problem in load_check_docs().check_figures(path, tmp_path))
+    assert any(said in problem for problem in script_loader.load("check_docs").check_figures(path, tmp_path))
 
 
 def test_the_check_of_documents_finds_a_block_without_end(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
     path.write_text("<!-- BEGIN figures x -->\n<!-- BEGIN figures y -->\n<!-- END figures -->\n")
-    (problem,) = load_check_docs().check_figures(path, tmp_path)
+    (problem,) = script_loader.load("check_docs").check_figures(path, tmp_path)
     assert "no end" in problem
 
 
 def test_the_check_of_documents_finds_a_demo_without_commit(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
     end = "Of commit `abc1234`, 2026-11-24.\n<!-- END demo output -->\n"
-    check = load_check_docs().check_figures
+    check = script_loader.load("check_docs").check_figures
     path.write_text(f"<!-- BEGIN demo output: x -->\n1 ms\n{end}")
     assert list(check(path, tmp_path)) == []
     path.write_text(f"<!-- BEGIN demo output: x -->\n1 ms\n{end[end.index('<') :]}")

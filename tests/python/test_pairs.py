@@ -281,3 +281,24 @@ def test_the_table_adds_both_halves_up() -> None:
     )
     assert matrix.counts(text) == {"passed": 15, "failed": 1, "error": 1, "skipped": 2}
     assert matrix.counts("nothing\n") == {}
+
+
+def test_continuous_integration_builds_each_pair(tmp_path: Path) -> None:
+    """The gate has the default pair, the matrix all others: the command of the workflow lists them."""
+    yaml = pytest.importorskip("yaml")
+    jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]
+    (step,) = [step for step in jobs["pairs"]["steps"] if step.get("id") == "list"]
+    output = tmp_path / "output"
+    environment = {**os.environ, "GITHUB_OUTPUT": str(output)}
+    subprocess.run(["sh", "-euc", step["run"]], cwd=ROOT, env=environment, check=True)
+    name, _, others = output.read_text().strip().partition("=")
+    assert name == "others" and jobs["pairs"]["outputs"] == {name: "${{ steps.list.outputs.others }}"}
+    assert json.loads(others) == [{"pair": f"{row[0]}-{row[1]}", "python": row[0]} for row in ROWS[1:]]
+    commands = [step.get("run", "") for step in jobs["gate"]["steps"]]
+    assert {"make lint", "make test"} <= set(commands)
+    assert any(
+        "make build test-smoke PAIR=${{ matrix.pair }}" in step.get("run", "")
+        for step in jobs["pair"]["steps"]
+    )
+    used = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
+    assert used and all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", each) for each in used)

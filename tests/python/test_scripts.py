@@ -128,6 +128,20 @@ def test_comments_name_what_is_there(tmp_path: Path, text: str, expected: str) -
     assert len(problems) == bool(expected) and all(expected in problem for problem in problems), problems
 
 
+def test_signatures_of_the_recorder_and_macros_of_tests_are_looked_at(tmp_path: Path) -> None:
+    write(tmp_path, "csrc/capture/record/x.cc", "void keep(const Ref<>& object);\n")
+    write(tmp_path, "csrc/ir/x.cc", "void keep(const Ref<>& object);\n")  # knows no Python
+    write(tmp_path, "tests/unit/recording/x.h", "void keep(const Ref<>& object);\n#define CHECK(x) x\n")
+    write(tmp_path, "bench/micro/x.cc", "#define ROUNDS 3\n#define KTG_ROUNDS 3\n")
+    found = [problem.split(": ")[0] for problem in check_references.check_tree(tmp_path)]
+    assert sorted(found) == [
+        "bench/micro/x.cc:1",
+        "csrc/capture/record/x.cc:1",
+        "tests/unit/recording/x.h:1",
+        "tests/unit/recording/x.h:2",
+    ]
+
+
 def test_only_one_place_catches(tmp_path: Path) -> None:
     write(tmp_path, "csrc/layers.toml", (ROOT / "csrc/layers.toml").read_text())
     caught = "void f() {\n  try {\n    g();\n  } catch (const std::exception& error) {\n  }\n}\n"

@@ -45,7 +45,7 @@ Ref<> pairOf(RecordContext& rec, Shadow shadow, PyObject* object) {
       Py_BuildValue("(Os)", object != nullptr ? object : Py_None, describeShadow(rec, shadow).c_str()));
 }
 
-bool set(PyObject* dict, const char* name, const Ref<>& value) {
+bool set(PyObject* dict, const char* name, Ref<> value) {
   return value && PyDict_SetItemString(dict, name, value.get()) == 0;
 }
 
@@ -142,7 +142,7 @@ PyObject* describeRecording() {
     Ref<> text = textOf(guard::print(rec.document(), g));
     if (!guards || !text || PyList_Append(guards.get(), text.get()) < 0) return nullptr;
   }
-  const bool ok = dict && set(dict.get(), "guards", guards) &&
+  const bool ok = dict && set(dict.get(), "guards", std::move(guards)) &&
                   set(dict.get(), "frames", framesOf(rec, &activeCall->frame)) &&
                   set(dict.get(), "trace", textOf(guard::print(rec.document())));
   return ok ? dict.release() : nullptr;
