@@ -602,9 +602,9 @@ def test_import_is_quick_and_changes_nothing() -> None:
 import sys, time, torch
 before = set(sys.modules)
 hook = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)()
-start = time.perf_counter()
+start = time.process_time()
 import kintsugi
-took = time.perf_counter() - start
+took = time.process_time() - start
 heavy = {"torch._dynamo", "torch._inductor", "typer", "rich", "torch.fx"} & (set(sys.modules) - before)
 assert not heavy, heavy
 assert getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)() is hook
@@ -612,7 +612,8 @@ print(took)
 """
     done = run_python(code)
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 0.25  # the budget is 0.05 on a quiet machine
+    # Processor time: the clock also counts what else the machine does. The budget is 0.05 on a quiet machine.
+    assert float(done.stdout) < 0.25
 
 
 TRACE = """sources {
