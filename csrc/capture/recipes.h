@@ -45,7 +45,7 @@ class Recipes final {
   ir::Operand call(PyObject* callable, std::initializer_list<ir::Operand> args);
   // The operand of a `__cause__` or `__context__`. False if the trace does not know the object.
   bool linkedOperand(PyObject* object, ir::Operand& out);
-  // Makes a traceback entry whose `tb_next` is `next`.
+  // Makes a traceback entry whose tb_next is `next`.
   ir::Operand tracebackEntry(const pyapi::TracebackEntry& entry, ir::Operand next);
   // The shadow of a traceback; of None if `traceback` is null.
   Shadow tracebackShadow(PyObject* traceback);

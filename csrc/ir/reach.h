@@ -1,6 +1,6 @@
 // Reachability: the values, recipes, frame states and sources that an instruction needs, directly or through
-// lists, recipes and the snapshot through which it may exit or raise. Liveness and the cutting of segments are
-// built on it.
+// lists, recipes and the snapshot through which it may exit or raise. Liveness and the cutting of segments
+// are built on it.
 //
 // Ownership: a Reach is plain data of the caller's, about one version of the trace. No GIL.
 #pragma once

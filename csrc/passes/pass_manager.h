@@ -1,12 +1,12 @@
-// Runs passes over a document, a trace with its sources and guards. Those over segments and over tensor graphs
-// are in passes/segment_passes.h and passes/graph_passes.h.
+// Runs passes over a document, a trace with its sources and guards. Those over segments and over tensor
+// graphs are in passes/segment_passes.h and passes/graph_passes.h.
 //
 // A pass is a function on a document with a name; those that need nothing but the document have rows in
 // pass_manager.cc, by which file tests know them (`; test: pass=segments`). Each is timed
 // (passes/pass_statistics.h). Where verification is on (support/verification.h), the document is verified
-// before the first pass and behind each one: a pass that breaks it is a bug of ours (KINTSUGI_CHECK), reported
-// with its name and the text of the document. With KINTSUGI_LOGS=graph_passes the document is printed as it
-// comes and behind each pass that changed it.
+// before the first pass and behind each one: a pass that breaks it is a bug of ours (KINTSUGI_CHECK),
+// reported with its name and the text of the document. With KINTSUGI_LOGS=graph_passes the document is
+// printed as it comes and behind each pass that changed it.
 //
 //   PassManager().add({"segments", cut}).setInput(ir::VerifierMode::kRecorded).run(document);
 //

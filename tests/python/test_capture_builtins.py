@@ -479,14 +479,26 @@ def bytes_that_are_no_text(x):
 @case()
 def complex_numbers(x):
     z = cmath.sqrt(-2 * x.shape[0])
-    return x * abs(z), cmath.polar(z), cmath.phase(1j), cmath.isclose(z, z.conjugate()), cmath.exp(cmath.pi * 1j)
+    return (
+        x * abs(z),
+        cmath.polar(z),
+        cmath.phase(1j),
+        cmath.isclose(z, z.conjugate()),
+        cmath.exp(cmath.pi * 1j),
+    )
 
 
 @case()
 def text_in_normal_forms(x):
     accents = unicodedata.normalize("NFD", "h\u00e9ron")
     plain = "".join(c for c in accents if not unicodedata.combining(c))
-    return x * len(accents), plain, unicodedata.category("A"), unicodedata.name("\u00e9"), unicodedata.numeric("\u00bd")
+    return (
+        x * len(accents),
+        plain,
+        unicodedata.category("A"),
+        unicodedata.name("\u00e9"),
+        unicodedata.numeric("\u00bd"),
+    )
 
 
 @case()
