@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from operator_samples import DRAWING, SAMPLES, f, overload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -35,104 +36,6 @@ MOST_CALLS = 6  # of one operator
 # Torch's schema says nothing of the memory that it shares, on purpose: nobody else may look at the argument, or
 # autograd is not to know.
 SHARES_UNSAID = {"aten._unsafe_view.default", "aten.data.default"}
-
-
-def f(*sizes: int) -> torch.Tensor:
-    return torch.linspace(-1, 1, max(1, torch.Size(sizes).numel())).reshape(sizes)
-
-
-def i(*numbers: int) -> torch.Tensor:
-    return torch.tensor(numbers)
-
-
-# Operators that torch's tests do not come to, or that are made of others below what a dispatch mode sees.
-SAMPLES: dict[str, tuple[Any, ...]] = {
-    "aten.true_divide.Tensor": (f(2, 3), f(2, 3)),
-    "aten.relu6.default": (f(2, 3),),
-    "aten.clamp_max.default": (f(2, 3), 0.5),
-    "aten.square.default": (f(2, 3),),
-    "aten.log_sigmoid.default": (f(2, 3),),
-    "aten.prelu.default": (f(2, 3), f(3)),
-    "aten.gt.Scalar": (f(2, 3), 0),
-    "aten.bitwise_and.Tensor": (i(1, 2), i(3, 4)),
-    "aten.bitwise_or.Tensor": (i(1, 2), i(3, 4)),
-    "aten.bitwise_not.default": (i(1, 2),),
-    "aten.where.ScalarSelf": (f(2, 3) > 0, 1.0, f(2, 3)),
-    "aten.where.ScalarOther": (f(2, 3) > 0, f(2, 3), 1.0),
-    "aten.where.Scalar": (f(2, 3) > 0, 1.0, 2.0),
-    "aten.softmax.int": (f(2, 3), -1),
-    "aten.log_softmax.int": (f(2, 3), -1),
-    "aten.layer_norm.default": (f(2, 3), [3], f(3), f(3)),
-    "aten.rms_norm.default": (f(2, 3), [3], f(3)),
-    "aten.group_norm.default": (f(2, 4, 3), 2, f(4), f(4)),
-    "aten.batch_norm.default": (f(2, 3, 4), f(3), f(3), f(3), f(3).abs() + 1, False, 0.1, 1e-5, False),
-    "aten._native_batch_norm_legit.no_stats": (f(2, 3, 4), f(3), f(3), True, 0.1, 1e-5),
-    "aten.alias_copy.default": (f(2, 3),),
-    "aten.data.default": (f(2, 3),),
-    "aten.var.dim": (f(2, 3), [1]),
-    "aten.scaled_dot_product_attention.default": (f(1, 2, 4, 8), f(1, 2, 4, 8), f(1, 2, 4, 8)),
-    "aten._scaled_dot_product_flash_attention_for_cpu.default": (f(1, 2, 4, 8), f(1, 2, 4, 8), f(1, 2, 4, 8)),
-    "aten.linear.default": (f(2, 3), f(4, 3), f(4)),
-    "aten.matmul.default": (f(2, 3), f(3, 4)),
-    "aten.outer.default": (f(3), f(4)),
-    "aten.max_pool2d.default": (f(1, 2, 4, 4), [2, 2]),
-    "aten.adaptive_avg_pool2d.default": (f(1, 2, 4, 4), [1, 1]),
-    "aten.upsample_nearest2d.vec": (f(1, 2, 4, 4), [4, 4], None),
-    "aten.upsample_bilinear2d.vec": (f(1, 2, 4, 4), [4, 4], False, None),
-    "aten.pad.default": (f(2, 3), [0, 0]),
-    "aten.conv1d.default": (f(1, 2, 5), f(3, 2, 1)),
-    "aten.conv2d.default": (f(1, 2, 5, 5), f(3, 2, 1, 1)),
-    "aten.conv3d.default": (f(1, 2, 3, 3, 3), f(3, 2, 1, 1, 1)),
-    "aten.conv_transpose2d.input": (f(1, 2, 5, 5), f(2, 3, 1, 1)),
-    **{
-        f"aten.{kind}.input": (
-            f(3, 2, 4),
-            [f(2, 2, 4), f(2, 2, 4)] if kind == "lstm" else f(2, 2, 4),
-            [f(gates * 4, 4), f(gates * 4, 4), f(gates * 4), f(gates * 4)] * 2,
-            *(True, 2, 0.5, True, False, False),
-        )
-        for kind, gates in (("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1))
-    },
-    **{
-        f"aten.{kind}_cell.default": (
-            f(2, 4),
-            [f(2, 4), f(2, 4)] if kind == "lstm" else f(2, 4),
-            *(f(gates * 4, 4), f(gates * 4, 4), f(gates * 4), f(gates * 4)),
-        )
-        for kind, gates in (("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1))
-    },
-    "aten.scatter.value": (f(2, 3), 1, i(0, 1).reshape(2, 1), 2.0),
-    "aten.cross_entropy_loss.default": (f(2, 3), i(0, 2)),
-    "aten.nll_loss_nd.default": (f(2, 3), i(0, 2)),
-    "aten.nll_loss.default": (f(2, 3), i(0, 2)),
-    "aten.l1_loss.default": (f(2, 3), f(2, 3), 0),
-    "aten.arange.start": (0, 4),
-    "aten.item.default": (f(1),),
-    "aten.dropout.default": (f(2, 3), 0.5, True),
-    "aten.dropout_.default": (f(2, 3), 0.5, False),
-    "aten.feature_dropout_.default": (f(2, 3), 0.5, False),
-    "aten.reshape.default": (f(2, 3), [3, 2]),
-    "aten.flatten.using_ints": (f(2, 3),),
-    "aten.contiguous.default": (f(2, 3),),
-    "aten.to.dtype": (f(2, 3), torch.float32),
-    "aten.type_as.default": (f(2, 3), f(2, 3)),
-    "aten.numpy_T.default": (f(2, 3),),
-    "aten.mT.default": (f(2, 3),),
-    "aten.view_as.default": (f(2, 3), f(3, 2)),
-    "aten.expand_as.default": (f(1, 3), f(2, 3)),
-    "aten.narrow.default": (f(2, 3), 1, 0, 2),
-    "aten.chunk.default": (f(2, 3), 2),
-    "aten.split.sizes": (f(2, 3), [1, 2], 1),
-    "aten.unflatten.int": (f(2, 6), 1, [2, 3]),
-    "aten.movedim.int": (f(2, 3), 0, 1),
-    "aten.swapaxes.default": (f(2, 3), 0, 1),
-    "aten.swapdims.default": (f(2, 3), 0, 1),
-}
-
-
-def overload(name: str) -> Any:
-    space, packet, own = name.split(".")
-    return getattr(getattr(getattr(torch.ops, space), packet), own)
 
 
 def schema(name: str) -> Any:
@@ -169,7 +72,9 @@ def fresh(values: Any) -> Any:
 def calls() -> dict[str, list[Call]]:
     from torch.testing._internal.common_methods_invocations import op_db
 
-    found: dict[str, list[Call]] = {name: [(args, {})] for name, args in SAMPLES.items()}
+    found: dict[str, list[Call]] = {}
+    for name in (SAMPLES.keys() | DRAWING.keys()) & ROWS.keys():
+        found[name] = [(args, {}) for args in (*SAMPLES.get(name, ()), *DRAWING.get(name, ()))]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for op in op_db:

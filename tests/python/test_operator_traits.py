@@ -1,0 +1,238 @@
+"""Traits of csrc/ops/operators.def that no schema shows: what decides over the sizes, the rank and the identity of a
+result, what raises, what is left unwritten. Each is held against what the operators do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from operator_samples import SAMPLES, f, i, overload
+from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from kintsugi import _C
+
+TEXT = (Path(__file__).resolve().parents[2] / "csrc" / "ops" / "operators.def").read_text()
+# Traits of all overloads of a name, and of single rows.
+PACKETS = {
+    name: set(re.findall(r"KTG_(\w+)", traits))
+    for name, traits in re.findall(r'^KTG_PACKET\("aten\.(\w+)", (.*)\)$', TEXT, re.MULTILINE)
+}
+ROWS: dict[str, dict[str, Any]] = {row["name"]: row for row in _C.operators()}
+aten = torch.ops.aten
+
+
+def having(trait: str) -> set[str]:
+    """Names, without their overloads."""
+    rows = {name.split(".")[1] for name, row in ROWS.items() if trait.lower() in row["traits"]}
+    return rows | {name for name, traits in PACKETS.items() if trait in traits}
+
+
+SIZES = ((2, 3), (1, 1), (4, 1))
+# Ways to give an argument back, or not to, that sizes of the same rank have no part in.
+BY_TYPE: dict[str, list[Callable[[torch.Tensor], torch.Tensor]]] = {
+    "flatten": [lambda x: aten.flatten(x[0]), lambda x: aten.flatten(x, 1, 1)],
+    "atleast_1d": [aten.atleast_1d],
+    "atleast_2d": [aten.atleast_2d],
+    "atleast_3d": [lambda x: aten.atleast_3d(x[None])],
+    "to": [lambda x: aten.to(x, torch.float32), lambda x: aten.to(x, torch.float64)],
+    "type_as": [lambda x: aten.type_as(x, f(1)), lambda x: aten.type_as(x, i(1))],
+    "positive": [aten.positive],
+    "real": [aten.real],
+    "conj": [aten.conj],
+    "conj_physical": [aten.conj_physical],
+    "resolve_conj": [aten.resolve_conj],
+    "resolve_neg": [aten.resolve_neg],
+    "dropout": [lambda x: aten.dropout(x, 0.5, False)],
+    "feature_dropout": [lambda x: aten.feature_dropout(x, 0.5, False)],
+    "alpha_dropout": [lambda x: aten.alpha_dropout(x, 0.5, False)],
+    "feature_alpha_dropout": [lambda x: aten.feature_alpha_dropout(x, 0.5, False)],
+    "cartesian_prod": [lambda x: aten.cartesian_prod([x.flatten()])],
+    "chain_matmul": [lambda x: aten.chain_matmul([x])],
+    "matrix_power": [lambda x: aten.matrix_power(x[:1, :1].expand(len(x[:1]), len(x[:1])), 1)],
+}
+
+# Taken for such out of caution: this torch copies a single matrix.
+COPIES = {"chain_matmul", "matrix_power"}
+
+
+def gives_back(way: Callable[[torch.Tensor], torch.Tensor], sizes: tuple[int, ...]) -> bool:
+    """Is the result a tensor that the operator was given: no new one, and no view that it has made?"""
+    given: list[torch.Tensor] = []
+
+    class Watching(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if "aten" in str(function):
+                given.extend(leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor))
+            return function(*args, **(kwargs or {}))
+
+    x = f(*sizes)
+    with Watching():
+        made = way(x)
+    return any(made is each for each in given)
+
+
+def test_identity_of_type_is_not_decided_by_sizes() -> None:
+    assert having("IDENTITY_OF_TYPE") == BY_TYPE.keys()
+    for name, ways in BY_TYPE.items():
+        for k, way in enumerate(ways):
+            answers = {gives_back(way, sizes) for sizes in SIZES}
+            assert len(answers) == 1, (name, k)
+            assert answers == {k == 0 and name not in COPIES} or k > 0, name
+
+
+def test_identity_of_sizes() -> None:
+    assert having("IDENTITY_OF_SIZES") == {"sum_to_size"}
+    x = f(2, 3)
+    assert aten.sum_to_size(x, [2, 3]) is x
+    assert aten.sum_to_size(x, [1, 3]) is not x
+
+
+def test_rank_of_sizes() -> None:
+    calls: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "squeeze": aten.squeeze,
+        "squeeze_": lambda x: aten.squeeze_(x.clone()),
+        "squeeze_copy": aten.squeeze_copy,
+    }
+    assert having("RANK_OF_SIZES") == calls.keys()
+    for name, call in calls.items():
+        assert {call(f(1, 3)).dim(), call(f(2, 3)).dim()} == {1, 2}, name
+
+
+def test_rank_of_numbers() -> None:
+    calls: dict[str, Callable[[Any], torch.Tensor]] = {
+        "flatten": lambda last: aten.flatten(f(2, 3, 4), 0, last),
+        "unflatten": lambda last: aten.unflatten(f(8), 0, [2] * last + [-1]),
+    }
+    assert having("RANK_OF_NUMBERS") == calls.keys()
+    for name, call in calls.items():
+        assert call(1).dim() != call(2).dim(), name
+
+
+def test_sizes_of_masks() -> None:
+    few, many = torch.tensor([True, False, False]), torch.tensor([True, True, False])
+    calls: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "one_hot": lambda mask: aten.one_hot(mask.long() + mask.sum(), -1),
+        "index": lambda mask: aten.index(f(3, 2), [mask]),
+    }
+    assert having("SIZES_OF_MASKS") == calls.keys() | {
+        "_unsafe_index"
+    }  # which takes no masks on this processor
+    for name, call in calls.items():
+        assert call(few).shape != call(many).shape, name
+    # Neither masks nor a negative number: contents have no part in it.
+    assert aten.index(f(3, 2), [i(0, 1)]).shape == aten.index(f(3, 2), [i(2, 2)]).shape
+    assert aten.one_hot(i(0, 1), 3).shape == aten.one_hot(i(2, 2), 3).shape
+
+
+def test_of_metadata_reads_no_contents() -> None:
+    calls = {"is_same_size": aten.is_same_size, "_has_same_storage_numel": aten._has_same_storage_numel}
+    assert calls.keys() <= having("OF_METADATA")
+    for name, call in calls.items():
+        assert call(f(2, 3), f(2, 3)) == call(f(2, 3) * torch.nan, torch.zeros(2, 3)) == True, name  # noqa: E712
+        assert call(torch.empty(2, 3, device="meta"), f(2, 3)), name
+
+
+# Taken for one that raises out of caution: this processor's code does not look.
+UNCHECKED = {"aten.embedding_dense_backward.default"}
+HOSTILE = {
+    "div.Tensor_mode": lambda: aten.div(i(1, 2), i(1, 0), rounding_mode="floor"),
+    "div.Scalar_mode": lambda: aten.div(i(1, 2), 0, rounding_mode="floor"),
+    "repeat_interleave.self_Tensor": lambda: aten.repeat_interleave(f(2), i(1, -1)),
+    "repeat_interleave.Tensor_out": lambda: aten.repeat_interleave.Tensor_out(i(1, -1), out=i(0)),
+    "tensor_split.tensor_indices_or_sections": lambda: aten.tensor_split(f(3), torch.tensor(0)),
+}
+
+
+def test_contents_that_raise() -> None:
+    """An index far out of range, a division by zero, a negative count."""
+    seen = set()
+    for name, row in ROWS.items():
+        if "raises_of_data" not in row["traits"]:
+            continue
+        calls = [HOSTILE[name.removeprefix("aten.")]] if name.removeprefix("aten.") in HOSTILE else []
+        for sample in SAMPLES.get(name, ()) if not calls else ():
+            far = tree_map(
+                lambda x: x + 10**6 if isinstance(x, torch.Tensor) and x.dtype is torch.int64 else x, sample
+            )
+            calls.append(lambda name=name, far=far: overload(name)(*far))
+        for call in calls:
+            seen.add(name)
+            try:
+                call()
+            except (RuntimeError, IndexError, ZeroDivisionError):
+                continue
+            raise AssertionError(f"{name} did not raise")
+    unseen = {name for name, row in ROWS.items() if "raises_of_data" in row["traits"]} - seen
+    assert unseen <= {"aten.index_copy.default", "aten.index_put.default", "aten.scatter.src"} | UNCHECKED
+    far = i(0, 10**6)
+    for rest in (
+        lambda: aten.index_copy(f(3, 2), 0, far, f(2, 2)),
+        lambda: aten.index_put(f(3, 2), [far], f(2, 2)),
+        lambda: aten.scatter(f(3, 2), 0, far.reshape(1, 2), f(1, 2)),
+    ):
+        with pytest.raises((RuntimeError, IndexError)):
+            rest()
+
+
+def test_what_makes_empty_writes_nothing() -> None:
+    """With deterministic algorithms torch fills memory that nothing was written to, with NaN."""
+    calls: dict[str, Callable[[], torch.Tensor]] = {
+        "empty": lambda: aten.empty([4]),
+        "empty_like": lambda: aten.empty_like(f(4)),
+        "empty_strided": lambda: aten.empty_strided([2, 2], [2, 1]),
+        "empty_permuted": lambda: aten.empty_permuted([2, 2], [1, 0]),
+    }
+    assert calls.keys() | {"empty_quantized"} == having("MAKES_EMPTY")
+    torch.use_deterministic_algorithms(True)
+    try:
+        for name, call in calls.items():
+            assert call().isnan().all(), name
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_derivatives_of_forward_mode_go_along_unseen() -> None:
+    assert {"_make_dual", "_unpack_dual", "_fw_primal"} <= having("FORWARD_MODE")
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(f(2), f(2) * 3)
+        assert torch.equal(forward_ad.unpack_dual(dual).tangent, f(2) * 3)
+        assert torch.equal(forward_ad.unpack_dual(aten._fw_primal(dual, 0)).primal, f(2))
+
+
+# What a meta function of torch's says otherwise than the operator does: no claim of the row.
+OTHERWISE: set[str] = set()
+
+
+def test_meta_functions_give_what_is_made() -> None:
+    """Where no trait and no tag says that sizes are of data, a result's form follows from those of the arguments."""
+    wrong, count = [], 0
+    for name, row in ROWS.items():
+        tags = {tag.name for tag in overload(name).tags} if name in SAMPLES else {"left out"}
+        if (
+            tags & {"left out", "dynamic_output_shape", "data_dependent_output"}
+            or "sizes_of_data" in row["traits"]
+        ):
+            continue
+        for sample in SAMPLES[name]:
+            made = overload(name)(
+                *tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, sample)
+            )
+            try:
+                formal = overload(name)(
+                    *tree_map(lambda x: x.to("meta") if isinstance(x, torch.Tensor) else x, sample)
+                )
+            except (NotImplementedError, RuntimeError):
+                continue  # torch has no meta function of it
+            for a, b in zip(tree_leaves(formal), tree_leaves(made), strict=True):
+                if isinstance(b, torch.Tensor):
+                    count += 1
+                    same = (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)
+                    wrong += [] if same or name in OTHERWISE else [(name, a.shape, a.stride(), b.stride())]
+    assert wrong == []
+    assert count > 100
