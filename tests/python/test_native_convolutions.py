@@ -14,6 +14,13 @@ from torch import nn
 LIBRARY = torch.backends.mkldnn.is_available()  # else convolutions are calls, and the results the same
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _profiler_is_there() -> None:
+    """The first profile of a process imports modules that register classes with ABCs, which traces guard."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        pass
+
+
 def _ran_folded(runner: Callable[..., object], *inputs: torch.Tensor) -> int:
     """How many convolutions of a call are the library's fused operator."""
     with torch.no_grad(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:

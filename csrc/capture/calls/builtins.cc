@@ -683,7 +683,7 @@ constexpr ModelRow kRows[] = {
     {"builtins.bin", foldModel},
     {"builtins.hex", foldModel},
     {"builtins.complex", foldModel},
-    {"complex.conjugate", foldModel},
+    {"builtins.complex.conjugate", foldModel},
     {"builtins.bytes", foldModel},
     {"builtins.reversed", reversedModel},
     {"builtins.super", superModel},
