@@ -46,8 +46,8 @@ OperatorTraits traitsByName(std::string_view name) {
   traits.impure = traits.writes || ops::has(name, ops::Trait::kRandom);
   traits.sizesOfData = ops::has(name, ops::Trait::kSizesOfData);
   traits.inGraph = !traits.sizesOfData;
-  traits.collective = ops::isCollective(name);
-  traits.impure = traits.impure || traits.collective;
+  traits.replayed = ops::isCollective(name);
+  traits.impure = traits.impure || traits.replayed;
   return traits;
 }
 
@@ -403,7 +403,7 @@ class Cutter {
       return false;
     }
     const bool anySize = !native_ && traits.sizesOfData;  // an FX graph may leave sizes to its run
-    if ((!traits.inGraph && !anySize) || (native_ && traits.collective) ||
+    if ((!traits.inGraph && !anySize) || (native_ && traits.replayed) ||
         (native_ && traits.writes && !mayBeWrite(trace_.opNames[ins.opName]) &&
          !own_.canFunctionalize(ins))) {
       return false;

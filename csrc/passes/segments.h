@@ -41,7 +41,7 @@ struct OperatorTraits {
   bool impure = false;         // writes to its arguments or draws random numbers
   bool writes = false;         // to arguments that its schema names
   bool fresh = false;          // its results never share memory with its arguments
-  bool collective = false;     // exchanges data with other processes: no part of native code
+  bool replayed = false;       // no part of native code: exchanges data with other processes, or runs Python
 };
 using OperatorTraitsFn = OperatorTraits (*)(std::string_view opName);
 // From the registry and from names of ATen's operators. Enough for tests; the driver asks the dispatcher.

@@ -48,6 +48,7 @@ OpEffects opEffects(std::string_view name) {
   effects.collective = ops::isCollective(op.name);
   effects.writesUnseen =
       effects.collective || (op.mutates && !op.op.schema().is_mutable() && !effects.random);
+  effects.mayRunPython = !ours;
   effects.changesMetadata = replacesTensor(op.op, op.name);
   effects.freshResults = makesNewTensors(op.op, op.name);
   for (const OpSchema::Arg& result : op.results) {

@@ -104,6 +104,26 @@ def kernels(x: torch.Tensor) -> torch.Tensor:
     return torch.ops.kintsugi_test_python.bar(y, 3)
 
 
+@torch.library.custom_op("kintsugi_test_python::doubled", mutates_args=())
+def doubled(x: torch.Tensor, n: int) -> torch.Tensor:
+    called(f"doubled {n}")
+    return x * 2
+
+
+doubled.register_fake(lambda x, n: torch.empty_like(x))
+doubled.register_autograd(lambda ctx, g: (g * 2, None), setup_context=lambda ctx, inputs, output: None)
+
+
+def trained(x: torch.Tensor) -> torch.Tensor:
+    y = doubled(x.sin(), 1)
+    y = doubled(y.cos() + y, 2)
+    try:
+        y = doubled(y.exp() * y, 3)
+    except Stop:
+        y = y - 1
+    return y * 2
+
+
 def plain(call: Callable[[], Any]) -> Any:
     return call()
 
@@ -126,6 +146,7 @@ def frames(error: BaseException) -> Iterator[tuple[str, int]]:
             hooks_inside.__code__,
             mode_inside.__code__,
             kernels.__code__,
+            trained.__code__,
         ):
             yield entry.tb_frame.f_code.co_name, entry.tb_lineno
         entry = entry.tb_next
@@ -163,11 +184,13 @@ def test_each_place(backend: Any, f: Callable[..., Any], around: Callable[..., A
         kintsugi.wait()
 
 
-@pytest.mark.parametrize("backend", ["eager"])
-def test_kernels_in_python(backend: Any) -> None:
-    compiled = kintsugi.compile(kernels, backend=backend)
-    for fails_at in [None, None, 1, 2, 3, None]:
-        assert outcome(compiled, plain, fails_at) == outcome(kernels, plain, fails_at)
+@pytest.mark.parametrize("backend", ["eager", "native"])
+@pytest.mark.parametrize("f", [kernels, trained])
+def test_kernels_in_python(f: Callable[..., Any], backend: Any) -> None:
+    compiled = kintsugi.compile(f, backend=backend)
+    for fails_at in [None, None, None, None, 1, 2, 3, None, None]:
+        assert outcome(compiled, plain, fails_at) == outcome(f, plain, fails_at)
+        kintsugi.wait()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

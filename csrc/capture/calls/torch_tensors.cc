@@ -120,10 +120,15 @@ Flow newModel(CallContext& ctx, Shadow& result) {
   return literal ? literalTensor(ctx, result) : opaqueModel(ctx, result);
 }
 
+bool isOneTensor(const CallContext& ctx) {
+  return ctx.total() == 1 && ctx.kwnames == nullptr && torchapi::isTensor(ctx.args[0]) &&
+         !isForeign(ctx.shadows[0], ctx.args[0]);
+}
+
 // `torch.Tensor(...)`, `torch.FloatTensor(...)`.
 Flow tensorTypeModel(CallContext& ctx, Shadow& result) {
   if (!isRecordable()) return opaqueModel(ctx, result);
-  if (areSizes(ctx, 0)) return torchModel(ctx, result);
+  if (areSizes(ctx, 0) || isOneTensor(ctx)) return torchModel(ctx, result);
   const bool literal =
       ctx.total() == 1 && ctx.kwnames == nullptr && isSequence(ctx.args[0]) && areLiterals(ctx, 0);
   return literal ? literalTensor(ctx, result) : opaqueModel(ctx, result);
@@ -131,9 +136,7 @@ Flow tensorTypeModel(CallContext& ctx, Shadow& result) {
 
 // `torch.autograd.Variable(tensor)`: a detached view.
 Flow variableModel(CallContext& ctx, Shadow& result) {
-  const bool plain = ctx.total() == 1 && ctx.kwnames == nullptr && torchapi::isTensor(ctx.args[0]) &&
-                     !isForeign(ctx.shadows[0], ctx.args[0]) && isRecordable();
-  return plain ? torchModel(ctx, result) : opaqueModel(ctx, result);
+  return isOneTensor(ctx) && isRecordable() ? torchModel(ctx, result) : opaqueModel(ctx, result);
 }
 
 constexpr ModelRow kRows[] = {
