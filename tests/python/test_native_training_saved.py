@@ -145,7 +145,7 @@ UNSETTLED = {"aten.adaptive_avg_pool2d.default", "aten.index_add.default", "aten
 @pytest.mark.parametrize(("name", "number"), CALLS)
 def test_rows_say_of_what_something_is_freed(name: str, number: int) -> None:
     """Where a row says that autograd keeps a tensor, a second backward raises; elsewhere it does not."""
-    row, case = ROWS[name], CASES.get(name, [ONE])[number]
+    row, case = ROWS[name], SAMPLES.get(name, [ONE])[number]
     if name in UNSETTLED:
         return
     positions = [k for k, _ in tensors_of(case)]
