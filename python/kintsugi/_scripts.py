@@ -25,33 +25,51 @@ class Unknown(Exception):
     """The graph has something that has no Python form here."""
 
 
-# Operators on numbers, lists and strings, which are none of the dispatcher's.
-_BINARY = {
-    "aten::add": "+",
-    "aten::sub": "-",
-    "aten::mul": "*",
-    "aten::div": "/",
-    "aten::floordiv": "//",
-    "aten::lt": "<",
-    "aten::gt": ">",
-    "aten::le": "<=",
-    "aten::ge": ">=",
-    "aten::eq": "==",
-    "aten::ne": "!=",
-    "aten::__is__": "is",
-    "aten::__isnot__": "is not",
-    "aten::__contains__": "in",
+# Operators on numbers, lists and strings, which are none of the dispatcher's: by the kinds of their operands, since
+# TorchScript computes with C++'s numbers and compares with C++'s operators. What is not listed has no Python form
+# here: texts are bytes there, 7.0 // 2.0 is floor(7.0 / 2.0), and NaN in a list equals nothing.
+_INTS, _FLOATS, _MIXED, _MIXED_TOO = (
+    ("IntType", "IntType"),
+    ("FloatType", "FloatType"),
+    ("IntType", "FloatType"),
+    ("FloatType", "IntType"),
+)
+_REAL = (_FLOATS, _MIXED, _MIXED_TOO)
+_SAME = (_INTS, _FLOATS, ("BoolType", "BoolType"))
+_ARITHMETIC = {
+    "aten::add": (("wrapped({0} + {1})", (_INTS,)), ("{0} + {1}", _REAL)),
+    "aten::sub": (("wrapped({0} - {1})", (_INTS,)), ("{0} - {1}", _REAL)),
+    "aten::mul": (("wrapped({0} * {1})", (_INTS,)), ("{0} * {1}", _REAL)),
+    "aten::div": (("quotient({0}, {1})", (_INTS, *_REAL)),),
+    "aten::floordiv": (("wrapped({0} // {1})", (_INTS,)),),
+    "aten::remainder": (("remainder({0}, {1})", (_INTS,)),),
+    "aten::lt": (("{0} < {1}", _SAME),),
+    "aten::gt": (("{0} > {1}", _SAME),),
+    "aten::le": (("{0} <= {1}", _SAME),),
+    "aten::ge": (("{0} >= {1}", _SAME),),
+    "aten::eq": (("{0} == {1}", (*_SAME, ("StringType", "StringType"), ("int[]", "int[]"))),),
+    "aten::ne": (("{0} != {1}", (*_SAME, ("StringType", "StringType"), ("int[]", "int[]"))),),
 }
+# These may raise in Python what they don't in C++, or another error: the script is called again.
+_MAY_RAISE = {
+    "aten::div",
+    "aten::floordiv",
+    "aten::remainder",
+    "aten::Int",
+    "aten::IntImplicit",
+    "aten::Float",
+    "aten::FloatImplicit",
+}
+_IDENTITY = {"aten::__is__": "is", "aten::__isnot__": "is not"}
 _PLAIN = {
-    "aten::neg": "-{0}",
     "aten::__not__": "not {0}",
     "aten::len": "len({0})",
     "aten::__getitem__": "{0}[{1}]",
     "aten::Bool": "bool({0})",
-    "aten::Int": "int({0})",
-    "aten::Float": "float({0})",
-    "aten::IntImplicit": "int({0})",
-    "aten::FloatImplicit": "float({0})",
+    "aten::Int": "whole({0})",
+    "aten::Float": "real({0})",
+    "aten::IntImplicit": "whole({0})",
+    "aten::FloatImplicit": "real({0})",
     "aten::list": "list({0})",
     "aten::copy": "list({0})",
     "prim::unchecked_cast": "{0}",
@@ -73,11 +91,15 @@ _OF_TENSOR = {
     "prim::requires_grad": "{0}.requires_grad",
 }
 _NUMBERS = {"IntType", "FloatType", "BoolType", "NumberType", "StringType", "NoneType"}
-_RAISES = (RuntimeError, IndexError)
 
 
 def _is_number(value: Any) -> bool:
     return value.type().kind() in _NUMBERS
+
+
+def _kind(value: Any) -> str:
+    kind: str = value.type().kind()
+    return "int[]" if kind == "ListType" and value.type().getElementType().kind() == "IntType" else kind
 
 
 def _overload(node: Any) -> str:
@@ -130,7 +152,7 @@ class _Writer:
         self.attributes: dict[tuple[str, ...], str] = {}  # of the module that a method is of: their variables
         self._modules: dict[str, tuple[str, ...]] = {}  # values that are the module, or one inside it
         self._names: dict[str, str] = {}
-        # Does it write, or draw random numbers? Then it can't be called again.
+        # Does it write, or draw random numbers? Then it can't be called again where something raises.
         self._acts = any(map(_acts, _blocks(graph)))
         inputs = list(graph.inputs())
         if owner is not None:
@@ -185,18 +207,46 @@ class _Writer:
             known = _OF_TENSOR.get(kind if kind.startswith("prim::") else _overload(node))
             if known is not None:
                 return known.format(*arguments)
-            return _PLAIN[kind].format(*arguments) if kind in _PLAIN and self._makes_number(node) else None
-        if kind in _BINARY and all(value.type().kind() != "TensorType" for value in given):
-            if kind == "aten::__contains__":
-                return f"{arguments[1]} in {arguments[0]}"
-            if kind in ("aten::add", "aten::sub", "aten::mul") and len(given) != 2:
-                raise Unknown(kind)
-            return f"{arguments[0]} {_BINARY[kind]} {arguments[1]}"
-        if kind in _PLAIN:
-            return _PLAIN[kind].format(*arguments)
-        if kind == "aten::remainder" and all(map(_is_number, given)):
-            return f"{arguments[0]} % {arguments[1]}"
-        return None
+            return self._known_plain(node, arguments) if kind in _PLAIN and self._makes_number(node) else None
+        if any(value.type().kind() == "TensorType" for value in given):
+            return None
+        if kind in _IDENTITY:
+            return f"{arguments[0]} {_IDENTITY[kind]} {arguments[1]}"
+        if kind == "aten::neg" and _kind(given[0]) in ("IntType", "FloatType"):
+            return f"wrapped(-{arguments[0]})" if _kind(given[0]) == "IntType" else f"-{arguments[0]}"
+        if kind in _ARITHMETIC:
+            return self._arithmetic(node, arguments)
+        if kind == "aten::__contains__" and _kind(given[0]) in ("int[]", "DictType"):
+            return f"{arguments[1]} in {arguments[0]}"
+        return self._known_plain(node, arguments) if kind in _PLAIN else None
+
+    def _arithmetic(self, node: Any, arguments: Sequence[str]) -> str:
+        kinds = tuple(map(_kind, node.inputs()))
+        if all(kind == "ListType" or kind == "int[]" for kind in kinds) and node.kind() == "aten::add":
+            return f"{arguments[0]} + {arguments[1]}"
+        for form, taken in _ARITHMETIC[node.kind()]:
+            if kinds in taken:
+                self._may_raise(node)
+                return form.format(*arguments)
+        raise Unknown(_overload(node))
+
+    def _known_plain(self, node: Any, arguments: Sequence[str]) -> str:
+        if node.kind().startswith("aten::") and any(_kind(value) == "StringType" for value in node.inputs()):
+            of_dict = node.kind() == "aten::__getitem__" and _kind(next(iter(node.inputs()))) == "DictType"
+            if not of_dict:
+                raise Unknown(_overload(node))
+        if (
+            node.kind() == "aten::__getitem__"
+            and _kind(next(iter(node.inputs()))) == "DictType"
+            and self._acts
+        ):
+            raise Unknown(_overload(node))  # a missing key is another error there
+        self._may_raise(node)
+        return _PLAIN[node.kind()].format(*arguments)
+
+    def _may_raise(self, node: Any) -> None:
+        if self._acts and node.kind() in _MAY_RAISE:
+            raise Unknown(_overload(node))
 
     @staticmethod
     def _makes_number(node: Any) -> bool:
@@ -311,17 +361,63 @@ class _Writer:
         if names:
             given = "".join(name + ", " for name in carried)
             self._line(depth, f"({''.join(name + ', ' for name in names)}) = ({given})")
-        self._line(depth, f"{count}, {count}_on = 0, {goes_on}")
-        self._line(depth, f"while {count} < {limit} and {count}_on:")
-        self._line(depth + 1, f"{turn} = {count}")
-        self._block(block, depth)
-        self._assign(names, results, depth + 1)
-        self._line(depth + 1, f"{count}, {count}_on = {count} + 1, {self._name(again)}")
+        if _is_true(list(node.inputs())[1]) and _is_true(again):
+            self._line(depth, f"for {turn} in range({limit}):")
+            self._block(block, depth)
+            self._assign(names, results, depth + 1)
+        else:
+            self._line(depth, f"{count}, {count}_on = 0, {goes_on}")
+            self._line(depth, f"while {count} < {limit} and {count}_on:")
+            self._line(depth + 1, f"{turn} = {count}")
+            self._block(block, depth)
+            self._assign(names, results, depth + 1)
+            self._line(depth + 1, f"{count}, {count}_on = {count} + 1, {self._name(again)}")
         self._assign([self._name(value) for value in node.outputs()], inner, depth)
 
 
+def _is_true(value: Any) -> bool:
+    """Is it the constant True?"""
+    return value.node().kind() == "prim::Constant" and value.toIValue() is True
+
+
 class Again(Exception):
-    """The script raises here: it is called again, so that the error is its own."""
+    """The script raises here, or computes what Python does not: it is called again."""
+
+
+_LEAST, _MOST = -(2**63), 2**63 - 1
+
+
+def wrapped(number: int) -> int:
+    """As 64 bits have it."""
+    if _LEAST <= number <= _MOST:
+        return number
+    return (number - _LEAST) % 2**64 + _LEAST
+
+
+def quotient(left: float, right: float) -> float:
+    if right == 0:
+        raise Again  # infinite or NaN there
+    return float(left) / float(right)
+
+
+def remainder(left: int, right: int) -> int:
+    if right == 0 or abs(right) > 2**62:
+        raise Again  # an error, or a sum that wraps
+    return left % right
+
+
+def whole(value: Any) -> int:
+    """Of a number or a tensor."""
+    if isinstance(value, torch.Tensor):
+        value = value.item()
+    if isinstance(value, float) and not -(2.0**63) <= value < 2.0**63:
+        raise Again
+    return int(value)
+
+
+def real(value: Any) -> float:
+    """Of a number or a tensor."""
+    return float(value.item() if isinstance(value, torch.Tensor) else value)
 
 
 def _parameters(arguments: Sequence[Any]) -> list[str]:
@@ -389,9 +485,14 @@ def _made(script: Any) -> Callable[..., Any]:
         "paths": tuple(writer.attributes),
         "attributes": attributes,
         "called_python": called_python,
+        "wrapped": wrapped,
+        "quotient": quotient,
+        "remainder": remainder,
+        "whole": whole,
+        "real": real,
         "Again": Again,
         "Error": torch.jit.Error,
-        "Raised": _RAISES,
+        "Raised": Exception,
     }
     exec(compile(source, "<torch.jit>", "exec"), space)
     made: Callable[..., Any] = space["script_graph"]
@@ -410,6 +511,8 @@ def _fits(expected: Any, given: Any) -> bool:
         return given is None or _fits(expected.getElementType(), given)
     if kind == "TensorType":
         return isinstance(given, torch.Tensor)
+    if type(given) is int and not _LEAST <= given <= _MOST:
+        return False
     return type(given) is _TYPES.get(str(expected))
 
 
@@ -425,7 +528,7 @@ def function_of(
         except Exception:  # of whatever the graph has that is not known here
             made = None
         _functions[script] = made
-    if made is None:
+    if made is None or torch._C._is_any_autocast_enabled():  # TorchScript has an autocast of its own
         return None
     arguments = _arguments(script)
     types = {argument.name: argument.type for argument in arguments}
