@@ -151,8 +151,6 @@ constexpr ModelRow kRows[] = {
     {"_struct.Struct.pack", methodModel},
     {"_struct.Struct.unpack", methodModel},
     {"binascii.*", functionModel},
-    {"zlib.crc32", functionModel},
-    {"zlib.adler32", functionModel},
     {"cmath.*", foldModel},
     {"unicodedata.*", foldModel},
     {"_io.BytesIO", functionModel},
