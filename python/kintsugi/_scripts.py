@@ -530,6 +530,9 @@ def function_of(
         _functions[script] = made
     if made is None or torch._C._is_any_autocast_enabled():  # TorchScript has an autocast of its own
         return None
+    # Hooks see what the script saves for its backward, which is not what its operators save: a checkpoint counts.
+    if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
+        return None
     arguments = _arguments(script)
     types = {argument.name: argument.type for argument in arguments}
     keywords = names or ()

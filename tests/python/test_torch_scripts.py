@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 import kintsugi
@@ -246,3 +247,36 @@ def test_modules(backend: Any, make: type[nn.Module], train: bool, inside: bool)
         torch.testing.assert_close(seen[0], seen[1], rtol=rtol, atol=atol)
         kintsugi.wait()
     assert compiled.stats().graph_break_count == 0
+
+
+@pytest.mark.parametrize("around", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_in_checkpoints(backend: Any, around: bool) -> None:
+    """What is run again in the backward has to save as many tensors as the forward did."""
+    torch.manual_seed(0)
+    inner = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)))
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return inner(x) * x
+
+    def checkpointed(x: torch.Tensor) -> torch.Tensor:
+        return torch.utils.checkpoint.checkpoint(run, x.sin(), use_reentrant=False).sum()
+
+    def warm(x: torch.Tensor) -> None:
+        run(x).sum().backward()
+
+    for _ in range(4):  # TorchScript looks at its first calls
+        warm(torch.rand(3, 4, requires_grad=True))
+    if around:
+        compiled = kintsugi.compile(run, backend=backend)
+
+        def called(x: torch.Tensor) -> torch.Tensor:
+            return torch.utils.checkpoint.checkpoint(compiled, x.sin(), use_reentrant=False).sum()
+    else:
+        called = kintsugi.compile(checkpointed, backend=backend)
+    for _ in range(5):
+        x = torch.rand(3, 4, requires_grad=True)
+        wanted = torch.autograd.grad(checkpointed(x), [x, *inner.parameters()])
+        got = torch.autograd.grad(called(x), [x, *inner.parameters()])
+        for a, b in zip(got, wanted, strict=True):
+            torch.testing.assert_close(a, b)
