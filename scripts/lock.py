@@ -5,7 +5,7 @@
 
 The hashes are those of all wheels that a pair of requirements/pairs.txt can take, on x86_64 and aarch64, and of the
 source package where a pair has no wheel. uv asks the index (`pip install uv`, in an environment of its own); set
-KINTSUGI_UV to its path if it is not on the PATH. `--wheels`: a folder with wheels that the index lacks, as torch's
+UV to its path if it is not on the PATH. `--wheels`: a folder with wheels that the index lacks, as torch's
 build for the processor alone, which torch's own index has; pins with a `+` have hashes of such wheels alone, and keep
 them where there is no `--wheels`.
 """
@@ -123,7 +123,7 @@ def chosen(package: dict[str, Any], source: bool) -> list[str]:
 
 def ask(lines: Iterable[str], *options: str) -> list[dict[str, Any]]:
     """What uv answers for requirements: packages with their files."""
-    uv = os.environ.get("KINTSUGI_UV", "uv")
+    uv = os.environ.get("UV", "uv")
     with tempfile.TemporaryDirectory() as work:
         wanted, answer = Path(work, "wanted.txt"), Path(work, "pylock.toml")
         wanted.write_text("".join(f"{line}\n" for line in lines))

@@ -75,7 +75,9 @@ Sharing sharingOf(const ir::Trace& trace, const ir::Instruction& ins) {
   using ops::Operator;
   const Operator op = trace.operatorOf(ins);
   const std::span<const Operand> operands = trace.operandsOf(ins);
-  if (ins.op != ir::Op::kAten || operands.empty() || !operands[0].isValue()) return Sharing::kNone;
+  if (ins.op != ir::Op::kAten || ins.resultCount == 0 || operands.empty() || !operands[0].isValue()) {
+    return Sharing::kNone;
+  }
   const ir::Type &from = trace.values[operands[0].id], &to = trace.values[ins.firstResult];
   if (from.meta == ir::kNone || to.meta == ir::kNone) return isView(op) ? Sharing::kView : Sharing::kNone;
   const ir::TensorDesc &base = trace.metas[from.meta], &result = trace.metas[to.meta];

@@ -1,5 +1,5 @@
 """Operators of libraries say nothing of the sizes of their results: these are taken to be as they were, and
-guarded. Native code checks the guards inside its segments."""
+guarded. They may run Python code, so that native segments end in front of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _traces(runner: Any) -> list[str]:
     return [str(text) for text in runner._kintsugi_compiled.traces()]
 
 
-def test_one_segment() -> None:
+def test_one_trace() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         y = twice(x + 1)
         n = y.shape[0]
@@ -43,7 +43,7 @@ def test_one_segment() -> None:
         for _ in range(4):
             assert_values(runner(x), program(x))
     stats = runner._kintsugi_compiled.stats()
-    assert stats["native_segments"] == 1 and stats["native_runs"] >= 3 and stats["side_traces"] == 0, stats
+    assert stats["native_segments"] == 3 and stats["native_runs"] >= 9 and stats["side_traces"] == 0, stats
     assert any("guard.meta" in text for text in _traces(runner))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,15 @@ VALUES: dict[str, list[Any]] = {
     "bool": [True, False],
 }
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+
+
+@pytest.fixture(autouse=True)
+def _calls_are_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's own test helpers put a profiler, in Python, around calls of scripts when they are imported."""
+    helpers = sys.modules.get("torch.testing._internal.common_utils")
+    if helpers is not None:
+        monkeypatch.setattr(torch._C.ScriptFunction, "__call__", helpers.func_call)
+        monkeypatch.setattr(torch._C.ScriptMethod, "__call__", helpers.meth_call)
 
 
 def script_of(result: str, text: str, **types: str) -> Any:
