@@ -309,6 +309,7 @@ def test_weights_replaced_under_threads(how: str, backend: str, full: bool) -> N
     compiled = kintsugi.compile(model, backend=backend)
     x = torch.ones(2, 8)
     stop = threading.Event()
+    kept: list[torch.Tensor] = []
 
     def replace() -> None:
         k = 0
@@ -317,6 +318,8 @@ def test_weights_replaced_under_threads(how: str, backend: str, full: bool) -> N
             if how == "parameter":
                 model[0].weight = nn.Parameter(weights[k].clone(), requires_grad=False)
             elif how == "data":
+                # torch frees what it replaces, also under an operator that reads it in another thread.
+                kept.append(model[0].weight.data)
                 model[0].weight.data = weights[k].clone()
             else:
                 model[0] = layers[k]
