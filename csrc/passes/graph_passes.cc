@@ -7,6 +7,7 @@
 #include "passes/graph_text.h"
 #include "passes/graph_verifier.h"
 #include "passes/move_reshapes.h"
+#include "passes/named_pass.h"
 #include "passes/order_writes.h"
 #include "passes/pass_log.h"
 #include "passes/pass_statistics.h"
@@ -50,14 +51,7 @@ constexpr PipelineRow kPipeline[] = {
 
 std::span<const GraphPass> graphPasses() { return kPasses; }
 
-const GraphPass* findGraphPass(std::string_view name) {
-  for (const GraphPass& pass : kPasses) {
-    if (pass.name == name) {
-      return &pass;
-    }
-  }
-  return nullptr;
-}
+const GraphPass* findGraphPass(std::string_view name) { return findNamed<GraphPass>(kPasses, name); }
 
 void runGraphPasses(GraphPassUnit unit, std::span<const GraphPass* const> passes) {
   PassLog log([&unit] { return print(unit.graph, unit.segment); });

@@ -1,6 +1,7 @@
 #include "passes/pass_manager.h"
 
 #include "guard/verifier.h"
+#include "passes/named_pass.h"
 #include "passes/pass_log.h"
 #include "passes/pass_statistics.h"
 #include "passes/segments.h"
@@ -27,14 +28,7 @@ void check(const guard::Document& document, ir::VerifierMode mode, std::string_v
 
 std::span<const Pass> allPasses() { return kPasses; }
 
-const Pass* findPass(std::string_view name) {
-  for (const Pass& pass : kPasses) {
-    if (pass.name == name) {
-      return &pass;
-    }
-  }
-  return nullptr;
-}
+const Pass* findPass(std::string_view name) { return findNamed<Pass>(kPasses, name); }
 
 PassManager& PassManager::add(Pass pass) {
   passes_.push_back(std::move(pass));

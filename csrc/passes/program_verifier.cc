@@ -1,5 +1,6 @@
 #include "passes/program_verifier.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -19,7 +20,15 @@ constexpr size_t kEnd = static_cast<size_t>(-1);
 class Verifier {
  public:
   Verifier(const NativeProgram& program, const TensorGraph& graph)
-      : program_(program), graph_(graph), nodes_(graph.nodes), done_(graph.nodes.size()) {}
+      : program_(program),
+        graph_(graph),
+        nodes_(graph.nodes),
+        parts_(graph.nodes.size()),
+        done_(graph.nodes.size()) {
+    for (NodeId id = 0; id < nodes_.size(); ++id) {
+      if (isCore(nodes_[id]) && nodes_[id].home != ir::kNone) parts_[tensorOf(graph_, id).base].push_back(id);
+    }
+  }
 
   std::vector<Problem> run() {
     if (checkRanges()) {
@@ -113,14 +122,9 @@ class Verifier {
     for (size_t d = 0; d < access.strides.size() && d < kernel.sizes.size(); ++d) {
       if (access.strides[d].hint != 0) read *= kernel.sizes[d].hint;
     }
-    for (NodeId id = 0; id < nodes_.size(); ++id) {
-      const bool isPart =
-          isCore(nodes_[id]) && nodes_[id].home != ir::kNone && tensorOf(graph_, id).base == access.node;
-      if (isPart && missingIn(id) == ir::kNone && read <= elementCount(nodes_[id].sizes).hint) {
-        return true;
-      }
-    }
-    return false;
+    return std::ranges::any_of(parts_[access.node], [&](NodeId part) {
+      return missingIn(part) == ir::kNone && read <= elementCount(nodes_[part].sizes).hint;
+    });
   }
 
   // The tensor itself, not only its memory.
@@ -176,8 +180,9 @@ class Verifier {
   const NativeProgram& program_;
   const TensorGraph& graph_;
   const std::vector<Node>& nodes_;
-  std::vector<bool> done_;  // calls and views
-  std::set<Part> made_;     // by kernels
+  std::vector<std::vector<NodeId>> parts_;  // by concatenation
+  std::vector<bool> done_;                  // calls and views
+  std::set<Part> made_;                     // by kernels
   std::vector<Problem> problems_;
 };
 

@@ -8,6 +8,7 @@
 #include "passes/channels_last.h"
 #include "passes/expand_einsums.h"
 #include "passes/fold_convolutions.h"
+#include "passes/named_pass.h"
 #include "passes/own_writes.h"
 #include "passes/pass_log.h"
 #include "passes/pass_statistics.h"
@@ -42,14 +43,7 @@ bool runNamed(const SegmentPassUnit& unit, const std::string_view (&names)[kCoun
 
 std::span<const SegmentPass> segmentPasses() { return kPasses; }
 
-const SegmentPass* findSegmentPass(std::string_view name) {
-  for (const SegmentPass& pass : kPasses) {
-    if (pass.name == name) {
-      return &pass;
-    }
-  }
-  return nullptr;
-}
+const SegmentPass* findSegmentPass(std::string_view name) { return findNamed<SegmentPass>(kPasses, name); }
 
 bool runSegmentPasses(SegmentPassUnit unit, std::span<const SegmentPass* const> passes, bool untilNone) {
   PassLog log([&unit] { return ir::print(unit.segment); });

@@ -179,3 +179,12 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
+
+
+@pytest.fixture
+def calls_of_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls of scripts are torch's own: its test helpers put a profiler, in Python, around calls of scripts when they are imported."""
+    helpers = sys.modules.get("torch.testing._internal.common_utils")
+    if helpers is not None:
+        monkeypatch.setattr(torch._C.ScriptFunction, "__call__", helpers.func_call)
+        monkeypatch.setattr(torch._C.ScriptMethod, "__call__", helpers.meth_call)

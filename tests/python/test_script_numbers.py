@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -24,14 +23,7 @@ VALUES: dict[str, list[Any]] = {
 }
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 
-
-@pytest.fixture(autouse=True)
-def _calls_are_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch's own test helpers put a profiler, in Python, around calls of scripts when they are imported."""
-    helpers = sys.modules.get("torch.testing._internal.common_utils")
-    if helpers is not None:
-        monkeypatch.setattr(torch._C.ScriptFunction, "__call__", helpers.func_call)
-        monkeypatch.setattr(torch._C.ScriptMethod, "__call__", helpers.meth_call)
+pytestmark = pytest.mark.usefixtures("calls_of_scripts")
 
 
 def script_of(result: str, text: str, **types: str) -> Any:
