@@ -183,7 +183,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture
 def calls_of_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls of scripts are torch's own: its test helpers put a profiler, in Python, around calls of scripts when they are imported."""
+    """They are torch's own: its test helpers put a profiler, in Python, around them when they are imported."""
     helpers = sys.modules.get("torch.testing._internal.common_utils")
     if helpers is not None:
         monkeypatch.setattr(torch._C.ScriptFunction, "__call__", helpers.func_call)
