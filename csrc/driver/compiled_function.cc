@@ -222,7 +222,7 @@ PyObject* CompiledFunction::call(PyObject* const* data, size_t nargsf, PyObject*
   if (stanceIsSet() && stance().kind == StanceKind::kForceEager) [[unlikely]]
     return callEager(args);
   // While a caller is being recorded, this function runs as plain frames, which are recorded too.
-  if (eager_ || quarantined_ || disabledDepth > 0 || isRecording()) {
+  if (eager_ || quarantined_ || disabledDepth > 0 || isRecording() || pyapi::isWatching(tstate)) {
     const bool strict = options_.fullgraph || errorOnGraphBreak();
     if (eager_ && strict && disabledDepth == 0 && !isRecording() && !breaks_.empty()) {
       capture::raiseGraphBreak(breaks_.front(),

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "capture/interpreter.h"
+#include "pyapi/collector.h"
 #include "pyapi/frame.h"
 #include "pyapi/hook.h"
 #include "pyapi/stack_limit.h"
@@ -15,10 +16,20 @@ namespace kintsugi::driver {
 namespace {
 
 thread_local capture::Recorder* active = nullptr;
-int hookUsers = 0;  // recordings under way on all threads (GIL)
+thread_local bool besides = false;  // a callback of the collector's runs, which is no part of the program
+int hookUsers = 0;                  // recordings under way on all threads (GIL)
 
 bool isGeneratorStart(pyapi::Frame* frame) {
   return pyapi::isGeneratorCode(pyapi::codeOf(frame)) && !pyapi::ownedByGenerator(frame);
+}
+
+// Runs a callback of the collector's, and what it calls, as if nothing were recorded.
+PyObject* evalBesides(PyThreadState* tstate, pyapi::Frame* frame, int throwing) {
+  struct Scope {
+    Scope() { besides = true; }
+    ~Scope() { besides = false; }
+  } const scope;
+  return pyapi::evalFrameWithNext(tstate, frame, throwing);
 }
 
 // The PEP 523 evaluator while something is recorded. The recorder contains its failures: a C++ exception of
@@ -26,6 +37,9 @@ bool isGeneratorStart(pyapi::Frame* frame) {
 // at exit by unwinding them.)
 PyObject* evalHook(PyThreadState* tstate, pyapi::Frame* frame, int throwing) {
   capture::Recorder* recorder = active;
+  if (besides) return pyapi::evalFrameWithNext(tstate, frame, throwing);
+  if (recorder != nullptr && pyapi::isCollectorCallback(tstate, frame))
+    return evalBesides(tstate, frame, throwing);
   if (recorder == nullptr || !recorder->isExpected(frame)) {
     // A hidden frame: CPython's evaluator would show it to the functions that the generator calls.
     const bool hidden = pyapi::isHidden(pyapi::codeOf(frame)) && pyapi::ownedByGenerator(frame);

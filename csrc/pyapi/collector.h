@@ -1,4 +1,4 @@
-// CPython's cycle collector: postpones its next run while something is recorded.
+// CPython's cycle collector: postpones its next run while something is recorded, and tells its callbacks.
 //
 // A recording makes many objects that live to its end. A collection in the middle of it would find nothing,
 // and would cost a sixth of its time. Allocations in the meantime are counted afterwards, so programs that
@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "pyapi/frame.h"
 #include "pyapi/internal.h"
 
 namespace kintsugi::pyapi {
@@ -32,5 +33,9 @@ inline void resumeCollection(PyThreadState* tstate) {
 // True if the collector is running, in whichever thread. It calls finalizers of the objects that it has
 // found.
 inline bool isCollecting(PyThreadState* tstate) { return tstate->interp->gc.collecting != 0; }
+
+// True if the frame runs a function of the list gc.callbacks for a collection that is under way. The
+// collector may call it in the middle of any instruction. Libraries install such functions to measure it.
+bool isCollectorCallback(PyThreadState* tstate, Frame* frame);
 
 }  // namespace kintsugi::pyapi

@@ -31,6 +31,12 @@ inline bool isHidden(const PyCodeObject* code) {
   return code->_co_firsttraceable >= codeUnitCount(code) - kTraceableTail;
 }
 
+// True while CPython runs code of somebody who watches the interpreter: a hook of sys.addaudithook(), a
+// function of sys.settrace() or sys.setprofile(). CPython suspends tracing for its length. Such code may run
+// inside any instruction and is nobody's callee. (A hook with a true `__cantrace__` is traced, and counts as
+// program.)
+inline bool isWatching(const PyThreadState* tstate) { return tstate->tracing != 0; }
+
 // CPython's recursion accounting for a Python or C call. enterRecursion: false with RecursionError pending.
 bool recursionLimitHit(PyThreadState* tstate, const char* where);
 inline bool enterRecursion(PyThreadState* tstate, const char* where) {

@@ -16,8 +16,8 @@ thread_local Frame* passedOn = nullptr;
 
 PyObject* evaluate(PyThreadState* tstate, Frame* frame, int throwing) {
   if (frame == passedOn) return _PyEval_EvalFrameDefault(tstate, frame, throwing);
-  return isServiceFrame(frame) || ours == nullptr ? evalFrameWithNext(tstate, frame, throwing)
-                                                  : ours(tstate, frame, throwing);
+  const bool passes = isServiceFrame(frame) || isWatching(tstate) || ours == nullptr;
+  return passes ? evalFrameWithNext(tstate, frame, throwing) : ours(tstate, frame, throwing);
 }
 
 }  // namespace
