@@ -144,7 +144,7 @@ CALLBACKS: dict[str, Callable[[], Any]] = {
 @pytest.fixture
 def collected_often() -> Iterator[None]:
     before, callbacks = gc.get_threshold(), list(gc.callbacks)
-    gc.set_threshold(3, 2, 2)
+    gc.set_threshold(1, 1, 1)
     yield
     gc.set_threshold(*before)
     gc.callbacks[:] = callbacks
