@@ -40,6 +40,8 @@ CALLS = 4
 # where a check of our own fails.
 SANITIZER = "asan" in os.environ.get("LD_PRELOAD", "")
 Inputs = Callable[[int], tuple[Any, ...]]
+# Where the inputs of cases are: tests written for the processor say something of an accelerator as well.
+DEVICE = torch.device(os.environ.get("KINTSUGI_TEST_DEVICE", "cpu"))
 
 
 def floats(*shapes: tuple[int, ...], grad: bool = False, dtype: torch.dtype = torch.float32) -> Inputs:
@@ -47,7 +49,7 @@ def floats(*shapes: tuple[int, ...], grad: bool = False, dtype: torch.dtype = to
 
     def make(call: int) -> tuple[torch.Tensor, ...]:
         generator = torch.Generator().manual_seed(1000 + call)
-        made = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+        made = [torch.randn(shape, generator=generator).to(DEVICE, dtype) for shape in shapes]
         return tuple(t.requires_grad_() if grad else t for t in made)
 
     return make
@@ -331,7 +333,7 @@ class _Describer:
                 Near(value.detach().clone().as_subclass(torch.Tensor)),
             )
         data = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).clone().view(torch.uint8)
-        return (*meta, *autograd, grad, attributes, *place, data.numpy().tobytes() if value.numel() else b"")
+        return (*meta, *autograd, grad, attributes, *place, data.cpu().numpy().tobytes() if value.numel() else b"")
 
 
 def describe(*values: Any, close: bool = False) -> Any:
@@ -375,6 +377,12 @@ def _first(mine: Any, theirs: Any, path: str = "") -> str:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:12]
+
+
+def _accelerator_state() -> bytes:
+    if not torch.cuda.is_initialized():
+        return b""
+    return b"".join(state.numpy().tobytes() for state in torch.cuda.get_rng_state_all())
 
 
 def _numpy_state() -> str:
@@ -485,7 +493,7 @@ def observe(
     seen = describe(result, args, kwargs, state, close=close)
     raised = _describe_error(error, close)
     random_states = (
-        _digest(torch.get_rng_state().numpy().tobytes()),
+        _digest(torch.get_rng_state().numpy().tobytes() + _accelerator_state()),
         _digest(np.array(random.getstate()[1]).tobytes() + repr(random.getstate()[2]).encode()),
         _numpy_state(),
     )
