@@ -450,4 +450,44 @@ Shadow Guards::valueOfTensor(Shadow shadow, PyObject* object) {
   return described ? tensorShadow(object, shadow) : shadow;
 }
 
+void Guards::freeze(PyObject* object) {
+  if (frozen_.add(object)) kept_.add(object);
+}
+
+Shadow Guards::adoptSource(ir::SourceId id, PyObject* object) {
+  sources_.adoptObject(id, object);
+  kept_.add(object);
+  finalized_.add(object);
+  sources_.name(object, id);
+  finalizers_.track(object, Shadow::source(id));
+  return Shadow::source(id);
+}
+
+// True if the object depends on something that is only known while the trace runs.
+bool Guards::comesFromStep(Shadow shadow) const {
+  if (shadow.isValue()) return true;
+  if (shadow.isVirtual()) {
+    const Virtual& v = virtuals_.at(shadow.virtualId());
+    for (Shadow part : v.parts) {
+      if (comesFromStep(part)) return true;
+    }
+    return v.kind == VirtualKind::kOpaque || v.kind == VirtualKind::kInstance || v.kind == VirtualKind::kDict;
+  }
+  if (!shadow.isSource()) return false;
+  if (isOpenText(rec_, shadow)) return true;
+  const guard::SourceNode* node = &document_.sources.nodes[shadow.sourceId()];
+  while (node->parent != ir::kNone) node = &document_.sources.nodes[node->parent];
+  return node->kind == SourceKind::kValue;
+}
+
+// True for an argument of the call, and also for an object that a step has made or that was reached through
+// one: both are different objects in each run.
+bool Guards::isArgument(Shadow shadow) const {
+  if (!shadow.isSource()) return false;
+  const guard::SourceNode* node = &document_.sources.nodes[shadow.sourceId()];
+  if (node->kind == SourceKind::kArg) return true;
+  while (node->parent != ir::kNone) node = &document_.sources.nodes[node->parent];
+  return node->kind == SourceKind::kValue;
+}
+
 }  // namespace kintsugi::capture

@@ -2,8 +2,10 @@
 #include <string>
 
 #include "capture/classes.h"
+#include "capture/enum_member.h"
 #include "capture/open_values.h"
 #include "capture/record_context.h"
+#include "capture/sizes.h"
 #include "capture/special_methods.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/plain.h"
@@ -135,6 +137,134 @@ void Guards::pinImport(PyObject* module, PyObject* name) {
   Shadow shadow = rec_.objects.dictEntry(pinnedRoot(modules), modules, key, entry);
   pin(shadow, entry);
   if (entry != module) pinnedRoot(module);
+}
+
+bool Guards::canPinDeep(Shadow shadow, PyObject* object) {
+  if (object == nullptr || shadow.isNull()) return true;
+  if (torchapi::isTensor(object)) return false;
+  if (shadow.isVirtual()) {
+    Virtual& v = rec_.objects.virtualOf(shadow);
+    if (v.kind == VirtualKind::kRange) return true;
+    if (v.kind != VirtualKind::kTuple && v.kind != VirtualKind::kList) return false;
+    for (size_t i = 0; i < v.parts.size(); ++i) {
+      PyObject* item = PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i);
+      if (!canPinDeep(v.parts[i], item)) return false;
+    }
+    return true;
+  }
+  if (shadow.isConst()) return true;
+  if (isPlainDeep(object) || isIdentityValue(object) || pyapi::isNumpyNumber(object)) return true;
+  if (PyTuple_Check(object) || PyList_CheckExact(object)) {
+    if (shadow.isValue()) return false;
+    for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i) {
+      PyObject* item = PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i);
+      if (!isPlainDeep(item) && !isIdentityValue(item)) return false;
+    }
+    return true;
+  }
+  return shadow.isSource() && pyapi::comparesByIdentity(object);
+}
+
+bool Guards::tryPinDeep(Shadow& shadow, PyObject* object) {
+  return canPinDeep(shadow, object) && pinDeep(shadow, object);
+}
+
+namespace {
+
+// An operator may give its argument back where sizes or strides are others. If one of two tensors that are
+// compared is the result of such a one, the metadata of both are pinned.
+bool pinGivenBack(RecordContext& rec, PyObject* x, PyObject* y) {
+  const auto left = rec.ops().valueOf(x), right = rec.ops().valueOf(y);
+  if (!left || !right || (!rec.ops().isMaybeArgument(*left) && !rec.ops().isMaybeArgument(*right)))
+    return true;
+  return pinMeta(rec, Shadow::value(*left), x) && pinMeta(rec, Shadow::value(*right), y);
+}
+
+}  // namespace
+
+// Guards the answer to `x is y`.
+bool Guards::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
+  if (torchapi::isTensor(x) && torchapi::isTensor(y) && !pinGivenBack(rec_, x, y)) return false;
+  if (a.isSource() && (y == Py_None || x == Py_None) && b.isConst()) return pinIsNone(a, x);
+  if (b.isSource() && (x == Py_None || y == Py_None) && a.isConst()) return pinIsNone(b, y);
+  for (auto [shadow, object] : {std::pair(&a, x), std::pair(&b, y)}) {
+    if (shadow->isValue() && !torchapi::isTensor(object) && !pin(*shadow, object)) return false;
+  }
+  auto sourceId = [&](Shadow s, PyObject* o) -> std::optional<ir::SourceId> {
+    if (s.isSource()) return s.sourceId();
+    if (torchapi::isTensor(o)) {
+      if (const auto known = sources_.of(o)) return *known;
+    }
+    return std::nullopt;
+  };
+  auto left = sourceId(a, x), right = sourceId(b, y);
+  if (left && right) {
+    if (*left != *right) guard(x == y ? GuardKind::kSame : GuardKind::kNotSame, *left, ir::kNone, 0, *right);
+    return rec_.live();
+  }
+  if (!left && !right) return true;
+  ir::SourceId source = left ? *left : *right;
+  Shadow other = left ? b : a;
+  PyObject* object = left ? y : x;
+  // Made in this trace, so it can't be an older object.
+  if (other.isVirtual() || other.isValue()) return true;
+  if (x == y) {
+    guard(GuardKind::kIs, source, constId(object));
+  } else {
+    Shadow constant = Shadow::constant();
+    guard(GuardKind::kNotSame, source, ir::kNone, 0, sourceOf(constant, object));
+  }
+  return rec_.live();
+}
+
+// Guards everything that `item in container` may look at.
+bool Guards::pinContainer(Shadow& shadow, PyObject* container) {
+  if (PyAnySet_CheckExact(container)) {
+    if (!shadow.isSource()) return true;
+    pyapi::Ref<> copy = pyapi::steal(PyFrozenSet_New(container));
+    guardType(shadow, container);
+    guard(GuardKind::kSetEquals, shadow.sourceId(), constId(copy.get()));
+    return rec_.live();
+  }
+  if (PyDictViewSet_Check(container) && shadow.isVirtual()) {
+    Virtual& v = rec_.objects.virtualOf(shadow);
+    return v.kind == VirtualKind::kDictView && v.index == 0 && pinKeys(v.parts[0], v.partObjects[0].get());
+  }
+  return tryPinDeep(shadow, container);
+}
+
+namespace {
+
+// The keys that a dict had at entry, in order; null if deletions have changed the order.
+pyapi::Ref<> keysBefore(PyObject* dict, const Overlay* overlay) {
+  pyapi::Ref<> keys = pyapi::steal(PySequence_List(dict));
+  if (!keys || overlay == nullptr) return keys;
+  if (overlay->dirty || (overlay->deleted && PyDict_GET_SIZE(overlay->deleted.get()) > 0)) return {};
+  pyapi::Ref<> before = pyapi::steal(PyList_New(0));
+  for (Py_ssize_t i = 0; before && i < PyList_GET_SIZE(keys.get()); ++i) {
+    PyObject* key = PyList_GET_ITEM(keys.get(), i);
+    const bool fresh = overlay->fresh && PyDict_Contains(overlay->fresh.get(), key) == 1;
+    if (!fresh && PyList_Append(before.get(), key) < 0) return {};
+  }
+  return before;
+}
+
+}  // namespace
+
+// Guards the keys of a dict and their order. Keys that the trace has added come after these.
+bool Guards::pinKeys(Shadow shadow, PyObject* dict) {
+  if (shadow.isVirtual()) return rec_.objects.virtualOf(shadow).kind != VirtualKind::kOpaque;
+  pyapi::Ref<> list = keysBefore(dict, rec_.objects.overlayOf(dict));
+  pyapi::Ref<> keys = pyapi::steal(list ? PyList_AsTuple(list.get()) : nullptr);
+  if (!keys) {
+    PyErr_Clear();
+    rec_.abort(diag::Code::KTG0303, {"dict"});
+    return false;
+  }
+  ir::SourceId source = sourceOf(shadow, dict);
+  guardType(Shadow::source(source), dict);
+  guard(GuardKind::kKeys, source, constId(keys.get()));
+  return rec_.live();
 }
 
 }  // namespace kintsugi::capture

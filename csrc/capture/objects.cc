@@ -214,4 +214,52 @@ bool Objects::isDirty(PyObject* container) {
          (overlay != nullptr && (overlay->dirty || overlay->lengthUnknown()));
 }
 
+// True if a container that the trace has made holds mutable objects. Each of those must stay one object for
+// everybody.
+bool Objects::holdsMutable(Shadow shadow) {
+  Virtual& v = virtualOf(shadow);
+  auto isMutable = [&](Shadow part) {
+    return part.isVirtual() && virtualOf(part).kind != VirtualKind::kTuple &&
+           virtualOf(part).kind != VirtualKind::kSlice && virtualOf(part).kind != VirtualKind::kRange &&
+           virtualOf(part).kind != VirtualKind::kMethod;
+  };
+  if (v.kind == VirtualKind::kTuple || v.kind == VirtualKind::kList || v.kind == VirtualKind::kSet) {
+    for (Shadow part : v.parts) {
+      if (isMutable(part) || (part.isVirtual() && holdsMutable(part))) return true;
+    }
+  }
+  if (v.kind == VirtualKind::kDict && v.entries) {
+    PyObject *key, *encoded;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(v.entries.get(), &at, &key, &encoded)) {
+      if (isMutable(decodeShadow(encoded))) return true;
+    }
+  }
+  return false;
+}
+
+Shadow Objects::current(Shadow shadow) {
+  if (!shadow.isVirtual() || !virtualOf(shadow).forgotten) return shadow;
+  Virtual& v = virtualOf(shadow);
+  return rec_.guards.readSource(SourceKind::kValue, ir::kNone, nullptr, v.value, v.object.get());
+}
+
+bool Objects::plainIteration(PyObject* dict) {
+  if (PyDict_CheckExact(dict) || Py_TYPE(dict) == &PyODict_Type) return true;
+  PyObject* method = specialMethod(Py_TYPE(dict), "__iter__");
+  if (method == nullptr || PyFunction_Check(method)) return false;
+  rec_.guards.guardTypeVersion(Py_TYPE(dict));
+  return true;
+}
+
+bool Objects::plainDict(PyObject* dict) {
+  if (PyDict_CheckExact(dict) || Py_TYPE(dict) == &PyODict_Type) return true;
+  for (const char* name : {"__contains__", "__getitem__", "__len__", "__iter__"}) {
+    PyObject* method = specialMethod(Py_TYPE(dict), name);
+    if (method == nullptr || PyFunction_Check(method)) return false;
+  }
+  rec_.guards.guardTypeVersion(Py_TYPE(dict));
+  return true;
+}
+
 }  // namespace kintsugi::capture

@@ -257,4 +257,25 @@ Shadow Objects::itemOf(Shadow iterable, Shadow part, PyObject* item) {
   return iterable.isVirtual() && isItemsView(iterable) ? tupleOf(item, {Shadow::constant(), part}) : part;
 }
 
+bool Objects::exhausted(Shadow iterator) {
+  if (!iterator.isVirtual()) return false;
+  Virtual& v = virtualOf(iterator);
+  if (v.kind == VirtualKind::kEnumerate) return exhausted(v.parts[0]);
+  if (v.kind == VirtualKind::kZip) {
+    for (Shadow part : std::vector<Shadow>(v.parts)) {
+      if (exhausted(part)) return true;
+    }
+    return v.parts.empty();
+  }
+  if (v.kind != VirtualKind::kIterator) return false;
+  auto left = iterated(iterator, v.object.get());
+  return left && left->empty();
+}
+
+bool Objects::isItemsView(Shadow shadow) {
+  Virtual& v = virtualOf(shadow);
+  if (v.kind == VirtualKind::kDictView) return v.index == 2;
+  return v.kind == VirtualKind::kIterator && v.parts[0].isVirtual() && isItemsView(v.parts[0]);
+}
+
 }  // namespace kintsugi::capture

@@ -31,7 +31,7 @@ struct SideStart;
 class Recorder final : public StepObserver {
  public:
   Recorder(const RecorderOptions& options, PyObject* function, const pyapi::Arguments& args);
-  Recorder(const RecorderOptions& options, const SideStart& start);  // goes on after a side exit (restore.cc)
+  Recorder(const RecorderOptions& options, const SideStart& start);  // goes on after a side exit
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
   ~Recorder() override;

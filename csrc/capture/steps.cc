@@ -124,30 +124,6 @@ std::vector<uint64_t> versionsOf(const std::vector<PyObject*>& args) {
 
 }  // namespace
 
-// True if a container that the trace has made holds mutable objects. Each of those must stay one object for
-// everybody.
-bool Objects::holdsMutable(Shadow shadow) {
-  Virtual& v = virtualOf(shadow);
-  auto isMutable = [&](Shadow part) {
-    return part.isVirtual() && virtualOf(part).kind != VirtualKind::kTuple &&
-           virtualOf(part).kind != VirtualKind::kSlice && virtualOf(part).kind != VirtualKind::kRange &&
-           virtualOf(part).kind != VirtualKind::kMethod;
-  };
-  if (v.kind == VirtualKind::kTuple || v.kind == VirtualKind::kList || v.kind == VirtualKind::kSet) {
-    for (Shadow part : v.parts) {
-      if (isMutable(part) || (part.isVirtual() && holdsMutable(part))) return true;
-    }
-  }
-  if (v.kind == VirtualKind::kDict && v.entries) {
-    PyObject *key, *encoded;
-    Py_ssize_t at = 0;
-    while (PyDict_Next(v.entries.get(), &at, &key, &encoded)) {
-      if (isMutable(decodeShadow(encoded))) return true;
-    }
-  }
-  return false;
-}
-
 bool Steps::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand>& operands) {
   Operand callee;
   Shadow callable = ctx.callableShadow;
@@ -404,6 +380,12 @@ Flow Steps::execute(Activation& act, const Instr& instr) {
   const Flow flow = act.execute(instr);
   instruction_.setFlow(flow);
   return flow;
+}
+
+CallKind Steps::stepKind(PyObject* object) {
+  if (torchapi::isTensor(object) || !PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE))
+    return CallKind::kKnown;
+  return CallKind::kOpaque;
 }
 
 }  // namespace kintsugi::capture
