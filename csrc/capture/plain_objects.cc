@@ -32,4 +32,8 @@ bool isIdentityValue(PyObject* object) {
   return pyapi::isTorchConstant(object) || isEnumMember(object) || pyapi::isBoundEnumMember(object);
 }
 
+bool isEmptyTuple(PyObject* object) {
+  return object != nullptr && PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == 0;
+}
+
 }  // namespace kintsugi::capture
