@@ -166,6 +166,7 @@ check-tree: $(TEST_STAMP)
 	$(PY) scripts/check_references.py
 	$(PY) scripts/check_comments.py
 	$(PY) scripts/check_sizes.py
+	$(PY) scripts/check_methods.py
 	$(PY) scripts/check_docs.py
 
 # The style is Debian 12's version 14; later ones break lines in other places.

@@ -1,10 +1,7 @@
 #include "capture/attempt.h"
 
-#include "capture/calls/model.h"
-#include "capture/exceptions.h"
-#include "capture/record_context.h"
 #include "pyapi/errors.h"
-#include "support/fault.h"
+#include "pyapi/ref.h"
 
 namespace kintsugi::capture {
 
@@ -21,18 +18,6 @@ PyObject* attempt(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* 
   return PyErr_ExceptionMatches(PyExc_Exception) ? pyapi::takeRaised() : nullptr;
 }
 
-// Takes the pending exception as one object, and makes it pending again at the end of the scope.
-class RaisedAside {
- public:
-  RaisedAside() : exception_(pyapi::steal(pyapi::takeRaised())) {}
-  ~RaisedAside() { pyapi::restoreRaised(exception_.get()); }
-  RaisedAside(const RaisedAside&) = delete;
-  PyObject* get() const { return exception_.get(); }
-
- private:
-  pyapi::Ref<> exception_;
-};
-
 }  // namespace
 
 PyObject* attemptFunction() {
@@ -40,40 +25,6 @@ PyObject* attemptFunction() {
                                    METH_FASTCALL | METH_KEYWORDS, nullptr};
   static PyObject* function = PyCFunction_New(&definition, nullptr);
   return function;
-}
-
-// The call of the instruction under way has raised. Records it as a step that is expected to raise again. If
-// it does not raise in a later run, or raises something else, kintsugi._polyfills.settle goes on in its
-// place. Returns false where no exit is possible.
-bool Steps::recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Operand> operands,
-                         ir::StateId snap) {
-  using ir::Operand;
-  if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
-  const RaisedAside raised;  // the code below asks objects for attributes and clears errors
-  PyObject* exception = raised.get();
-  faultPoint("raised");
-  PyObject* settle = polyfill("settle");
-  const bool simple = rec_.live() && settle != nullptr && ctx.popped > 0 &&
-                      rec_.snapshots.canExit(*frames_.current()) &&
-                      ctx.act.stackDepth() + ctx.popped == frames_.current()->stack.size();
-  if (!simple) return false;
-  const ir::ReturnAction action = ctx.pushes ? ir::ReturnAction::kPush : ir::ReturnAction::kDiscard;
-  const ir::StateId parent =
-      rec_.snapshots.makeState(*frames_.current(), ctx.instr.next, ctx.popped, {}, action, Operand::null());
-  if (!document_.trace.states[parent].rebuildable) return false;
-  operands.insert(operands.begin(), Operand::constant(rec_.guards.constId(attemptFunction())));
-  const Shadow shadow = appendCall(ctx, kind, operands, snap, exception);
-  rec_.guards.guardType(shadow, exception);
-  ir::FrameState state;
-  state.parent = parent;
-  state.code = rec_.guards.constId(PyFunction_GET_CODE(settle));
-  state.function = Operand::constant(rec_.guards.constId(settle));
-  const Operand outcome = Operand::source(shadow.sourceId());
-  blocks_.setPending(false);
-  emit(ir::Op::kGuardBlock, {Operand::integer(blocks_.newest())}, {},
-       document_.trace.addState(state, {&outcome, 1}, {}));
-  noteRaised(rec_, exception, true);
-  return true;
 }
 
 }  // namespace kintsugi::capture

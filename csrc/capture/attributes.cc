@@ -689,19 +689,6 @@ Shadow classValue(RecordContext& rec, PyObject* value) {
   return rec.guards.pinnedRoot(value);
 }
 
-bool isProperty(PyObject* descriptor) { return pyapi::bindsLikeProperty(descriptor); }
-
-bool isEmptyTuple(PyObject* object) {
-  return object != nullptr && PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == 0;
-}
-
-bool isFunctionName(PyObject* name) {
-  for (const char* known : {"__name__", "__qualname__", "__module__", "__doc__"}) {
-    if (PyUnicode_CompareWithASCIIString(name, known) == 0) return true;
-  }
-  return false;
-}
-
 PendingFrame setterFrame(RecordContext& rec, PyObject* setter, Shadow shadow, PyObject* object,
                          PyObject* name, Shadow value, PyObject* real) {
   static PyObject* setName = PyUnicode_InternFromString("__setattr__");

@@ -41,11 +41,6 @@ Shadow boundMethod(RecordContext& rec, PyObject* method, PyObject* function, Sha
 // if there is no value, deletes it.
 PendingFrame setterFrame(RecordContext& rec, PyObject* setter, Shadow shadow, PyObject* object,
                          PyObject* name, Shadow value, PyObject* real);
-// True for a property and for objects of subclasses that get and set as properties do (torch's
-// dependent_property).
-bool isProperty(PyObject* descriptor);
-bool isEmptyTuple(PyObject* object);  // false for null
-bool isFunctionName(PyObject* name);  // an attribute that names a function: `__name__` ...
 // The shadow of an attribute that was looked up in a type and that instances see without binding.
 Shadow classValue(RecordContext& rec, PyObject* value);
 

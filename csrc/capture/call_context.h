@@ -63,23 +63,21 @@ class ArgumentList {
   size_t total_ = 0;
 };
 
-// How a C callable is modelled; see capture/calls/.
-struct CallContext {
-  CallContext(RecordContext& context, ShadowFrame& shadowFrame, Activation& activation,
-              const Instr& instruction)
-      : rec(context), frame(shadowFrame), act(activation), instr(instruction) {}
+// A call that an instruction makes: the callee, its arguments, and where they are.
+struct CallValues {
+  CallValues(ShadowFrame& shadowFrame, Activation& activation, const Instr& instruction)
+      : frame(shadowFrame), act(activation), instr(instruction) {}
 
   // Sets the callee and its arguments. The arrays are borrowed: positional arguments, then the values of
   // `names` (a tuple of keywords, or null).
-  CallContext& of(PyObject* function, Shadow shadow, PyObject* const* values, const Shadow* shadowsOfValues,
-                  size_t count, PyObject* names = nullptr) {
+  void set(PyObject* function, Shadow shadow, PyObject* const* values, const Shadow* shadowsOfValues,
+           size_t count, PyObject* names = nullptr) {
     callable = function;
     callableShadow = shadow;
     positional = count;
     kwnames = names;
     args = {values, count, total()};
     shadows = {shadowsOfValues, count, total()};
-    return *this;
   }
 
   // The name of a keyword argument; `i` counts like `args`.
@@ -96,7 +94,6 @@ struct CallContext {
 
   size_t total() const { return positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0); }
 
-  RecordContext& rec;
   ShadowFrame& frame;
   Activation& act;
   const Instr& instr;
@@ -109,13 +106,29 @@ struct CallContext {
   size_t popped = 0;            // by the call instruction
   bool pushes = true;           // the instruction leaves one result on the stack
   int resultDepth = 1;          // its depth: 1 is the top
-  bool onlyReadsMetadata =
-      false;  // a call that makes no operation and whose result follows from metadata and pinned arguments
+};
+
+// How a C callable is modelled; see capture/calls/.
+struct CallContext : CallValues {
+  CallContext(RecordContext& context, ShadowFrame& shadowFrame, Activation& activation,
+              const Instr& instruction)
+      : CallValues(shadowFrame, activation, instruction), rec(context) {}
+
+  CallContext& of(PyObject* function, Shadow shadow, PyObject* const* values, const Shadow* shadowsOfValues,
+                  size_t count, PyObject* names = nullptr) {
+    set(function, shadow, values, shadowsOfValues, count, names);
+    return *this;
+  }
+
+  RecordContext& rec;
+  // A call that makes no operation and whose result follows from metadata and pinned arguments.
+  bool onlyReadsMetadata = false;
   // Computes what the instruction would return for its first argument, through the dispatcher, which the
   // instruction itself bypasses. Returns a new reference. Null: the instruction is executed.
   PyObject* (*dispatchedCall)(PyObject*) = nullptr;
   bool hideSliceBounds = false;  // see sizes.h
-  bool pinNumbers = false;       // pins run-time numbers: the callable is not torch's (see symbolic.cc)
+  // Pins run-time numbers: the callable is not torch's (see torch_steps_symbolic.cc).
+  bool pinNumbers = false;
 };
 
 // The announcement of a frame that is about to be entered.

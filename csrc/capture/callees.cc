@@ -9,6 +9,7 @@
 #include "pyapi/containers.h"
 #include "pyapi/frame.h"
 #include "pyapi/generator.h"
+#include "pyapi/known_objects.h"
 #include "pyapi/text.h"
 #include "pyapi/types.h"
 
@@ -221,5 +222,60 @@ bool Callees::recordReturn(ShadowFrame& frame, Shadow shadow, PyObject* object) 
 void Callees::expectItems(Shadow generator) { expected_.collectFrom(rec_.objects.virtualOf(generator)); }
 
 std::vector<Shadow> Callees::takeItems() { return expected_.takeItems(); }
+
+// super() without arguments: the class is in the free variable `__class__`, the object is the first local.
+void Callees::superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& self, Shadow& selfShadow) {
+  PyCodeObject* code = frame.code;
+  pyapi::Frame* running = frame.act->frame;
+  if (pyapi::argumentCount(code) == 0 || pyapi::localAt(running, 0) == nullptr) return;
+  self = pyapi::localAt(running, 0);
+  selfShadow = frame.locals[0];
+  if (PyCell_Check(self) && selfShadow.isVirtual() &&
+      rec_.objects.virtualOf(selfShadow).kind == VirtualKind::kCell) {
+    self = PyCell_GET(self);
+    selfShadow = rec_.objects.virtualOf(selfShadow).parts[0];
+  }
+  for (int i = pyapi::firstFreeVariable(code); i < pyapi::localsPlusCount(code); ++i) {
+    PyObject* name = pyapi::variableName(code, i);
+    PyObject* cell = pyapi::localAt(running, i);
+    if (PyUnicode_CompareWithASCIIString(name, "__class__") != 0 || cell == nullptr) continue;
+    type = PyCell_GET(cell);
+    // The cell belongs to the function, which is pinned. Its content, the class, is pinned here.
+    if (frame.locals[i].isSource() && type != nullptr) {
+      Shadow content =
+          rec_.guards.readSource(guard::SourceKind::kCell, frame.locals[i].sourceId(), nullptr, 0, type);
+      rec_.guards.pin(content, type);
+    }
+  }
+}
+
+bool Callees::answersCompiling(PyObject* function) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  return pyapi::isKnownCode(code, pyapi::CodeFamily::kAnswersCompiling) ||
+         pyapi::isKnownCode(code, pyapi::CodeFamily::kSaysRecording);
+}
+
+Flow Callees::answerCompiling(CallContext& ctx, Shadow& result) {
+  Flow flow;
+  {
+    const Paused paused(pauses_);
+    flow = rec_.execute(ctx.act, ctx.instr);
+  }
+  // torch's own code leaves things out for a compiler, and torch's own compiler makes up for them later:
+  // torch.optim the grouping of parameters by dtype, higher-order operators the call of their function. So
+  // torch's code gets the answer of eager mode.
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(ctx.callable));
+  const bool own = pyapi::isKnownCode(code, pyapi::CodeFamily::kSaysRecording);
+  const bool torch = pyapi::isTorchCode(ctx.frame.code, pyapi::globalsOf(ctx.act.frame));
+  const bool report = own || (options_.reportCompiling && !torch);
+  if (flow == Flow::kNext && report) {
+    PyObject*& slot = ctx.act.peek(1);
+    PyObject* old = slot;
+    slot = Py_NewRef(Py_True);
+    Py_DECREF(old);
+  }
+  result = Shadow::constant();
+  return flow;
+}
 
 }  // namespace kintsugi::capture

@@ -32,7 +32,7 @@ namespace kintsugi::capture {
 
 struct RecordContext;
 
-class Callees final : public GeneratorCloser {
+class Callees final : public GeneratorCloser, public FrameCalls {
  public:
   Callees(RecordContext& rec, ExpectedFrames& expected, FinalizerTracker& finalizers, FrameStack& frames,
           CurrentInstruction& instruction, const RecorderOptions& options, Pauses& pauses,
@@ -49,12 +49,12 @@ class Callees final : public GeneratorCloser {
         watched_(watched) {}
 
   // Before the call: announces the frame that it will enter, and a frame that follows.
-  void expectFrame(PendingFrame pending);
+  void expectFrame(PendingFrame pending) override;
   // After the first has returned.
   void expectThen(PendingFrame next) { expected_.expectNext(std::move(next)); }
-  PendingFrame methodFrame(PyObject* function, Shadow self, PyObject* object);
+  PendingFrame methodFrame(PyObject* function, Shadow self, PyObject* object) override;
   // After the call.
-  Shadow returned();
+  Shadow returned() override;
   Shadow frameResult(PyObject* object);  // the frame's result, or a generator object
   bool recordReturn(ShadowFrame& frame, Shadow shadow, PyObject* object);
 

@@ -117,7 +117,7 @@ class ShadowCheck {
     return name == id;
   }
   // True if the value is an input whose source led to this tensor. Two inputs may be the same tensor, under a
-  // guard that says so (restore.cc); then either value may name it.
+  // guard that says so (restorer.cc); then either value may name it.
   bool isInput(ir::ValueId id, PyObject* object) {
     bool input = false, read = false;
     const ir::Trace& trace = recorder_.trace();

@@ -20,13 +20,6 @@ namespace kintsugi::capture {
 // True if the attribute can be open at all.
 bool mayOpen(PyTypeObject* type, PyObject* name);
 
-// The result of a look-up in a class.
-struct TypeEntry {
-  PyObject* value = nullptr;  // borrowed; null: nothing
-  bool open = false;          // `shadow` describes it, and it is no descriptor
-  Shadow shadow;
-};
-
 // Like pyapi::lookUpInType(), with guards; the caller has guarded the type's version. An open descriptor is
 // pinned. Only classes behind `after` in the type's MRO are searched, if it is given.
 TypeEntry typeEntry(RecordContext& rec, PyTypeObject* type, PyObject* name, PyTypeObject* after = nullptr);

@@ -1,16 +1,12 @@
 // Guards: constants, sources and guards (rules 1 and 2 in docs/internals/capture.md).
-#include "capture/record_context.h"
+#include "capture/guards.h"
 
 #include <algorithm>
 #include <string_view>
 
-#include "capture/classes.h"
 #include "capture/foreign.h"
 #include "capture/gradient_buckets.h"
-#include "capture/numbers.h"
-#include "capture/open_values.h"
-#include "capture/recorder_tables.h"
-#include "capture/sizes.h"
+#include "capture/plain_objects.h"
 #include "capture/source_hash.h"
 #include "pyapi/callable_name.h"
 #include "pyapi/imports.h"
@@ -32,41 +28,36 @@ using ir::Op;
 using ir::Operand;
 using ir::TypeKind;
 
-namespace {
-
 // A step, or an object that it has changed, has given back a tensor that the trace already knows. In another
 // run it may be another tensor, so a guard pins its identity.
-bool pinSameTensor(RecordContext& rec, ir::SourceId source, ir::ValueId known) {
-  const auto& code = rec.trace().code;
+bool Guards::pinSameTensor(ir::SourceId source, ir::ValueId known) {
+  const auto& code = document_.trace.code;
   auto maker = std::find_if(code.rbegin(), code.rend(), [&](const ir::Instruction& ins) {
     return known - ins.firstResult < ins.resultCount;
   });
-  if (rec.tables.sameTensors.contains(source)) return rec.live();
+  if (sameTensors_.contains(source)) return roles_.breaks.isLive();
   if (maker != code.rend() && maker->op == ir::Op::kInput) {
-    const ir::SourceId own = rec.trace().operandsOf(*maker)[0].id;
-    if (own != source) rec.guards.guard(GuardKind::kSame, source, ir::kNone, 0, own);
-    return rec.live();
+    const ir::SourceId own = document_.trace.operandsOf(*maker)[0].id;
+    if (own != source) guard(GuardKind::kSame, source, ir::kNone, 0, own);
+    return roles_.breaks.isLive();
   }
-  if (!rec.guards.pinAnswer("is_", {ir::Operand::source(source), ir::Operand::value(known)}, Py_True))
-    return false;
-  rec.tables.sameTensors.insert(source);
+  if (!pinAnswer("is_", {ir::Operand::source(source), ir::Operand::value(known)}, Py_True)) return false;
+  sameTensors_.insert(source);
   return true;
 }
 
 // The shadow of a source that is known to be the same object as `known`. Until the guard that says so is
 // written, the source keeps a name of its own (see aliases.h).
-Shadow aliasOf(RecordContext& rec, ir::SourceId source, Shadow known) {
-  if (!rec.tables.blocks.isPending()) return known;
-  rec.tables.aliases.emplace_back(source, known);
+Shadow Guards::aliasOf(ir::SourceId source, Shadow known) {
+  if (!blocks_.isPending()) return known;
+  aliases_.emplace_back(source, known);
   return Shadow::source(source);
 }
-
-}  // namespace
 
 ir::ConstId Guards::constId(PyObject* object) {
   const auto [id, isNew] = constants_.add(object);
   if (isNew && (!virtuals_.classes().empty() || PyFunction_Check(object)))
-    refuseVirtualConstant(rec_, object);
+    roles_.classes.refuseConstant(object);
   return id;
 }
 
@@ -85,7 +76,7 @@ Shadow Guards::readSource(SourceKind kind, ir::SourceId parent, PyObject* key, i
         kept_.add(object);
         return Shadow::source(id);
       }
-      rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(object)});
+      roles_.breaks.abort(diag::Code::KTG0303, {pyapi::typeNameOf(object)});
       return Shadow::constant();
     }
     const Shadow known = sources_.shadowOf(id);
@@ -108,11 +99,11 @@ Shadow Guards::readSource(SourceKind kind, ir::SourceId parent, PyObject* key, i
 // Finds the shadow for a source that was read for the first time: an alias, a tensor or a number that varies.
 Shadow Guards::describeSource(ir::SourceId id, SourceKind kind, PyObject* object) {
   if (isPlain(object)) {
-    if (isOpenText(rec_, Shadow::source(id))) guardType(Shadow::source(id), object);
+    if (roles_.varying.isOpenText(Shadow::source(id))) guardType(Shadow::source(id), object);
     bool number = PyLong_CheckExact(object) || PyFloat_CheckExact(object);
-    if (number && opensNumbers(rec_, id)) {
+    if (number && roles_.varying.opensNumbers(id)) {
       if (PyFloat_CheckExact(object) || pyapi::fitsInt64(object)) {
-        return blocks_.isPending() ? aliasOf(rec_, id, Shadow::null()) : numberInput(rec_, id, object);
+        return blocks_.isPending() ? aliasOf(id, Shadow::null()) : roles_.varying.numberInput(id, object);
       }
     }
     return Shadow::source(id);
@@ -127,13 +118,13 @@ Shadow Guards::describeSource(ir::SourceId id, SourceKind kind, PyObject* object
       Shadow original = readSource(SourceKind::kValue, ir::kNone, nullptr, built, Py_None);
       guard(GuardKind::kSame, id, ir::kNone, 0, original.sourceId());
       const Shadow same = Shadow::virt(virt);
-      return kind == SourceKind::kValue ? aliasOf(rec_, id, same) : same;
+      return kind == SourceKind::kValue ? aliasOf(id, same) : same;
     }
     if (PyTuple_Check(object) && isPlainTuple(object))
       return Shadow::source(id);  // an equal tuple would do as well
     // The trace has not handed this object out, yet it is found in an older object. The recorder can't
     // explain it.
-    rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(object)});
+    roles_.breaks.abort(diag::Code::KTG0303, {pyapi::typeNameOf(object)});
     return Shadow::constant();
   }
   const bool fresh = sources_.name(object, id);
@@ -142,7 +133,7 @@ Shadow Guards::describeSource(ir::SourceId id, SourceKind kind, PyObject* object
     const ir::SourceId first = *sources_.of(object);
     guard(GuardKind::kSame, id, ir::kNone, 0, first);
     result = Shadow::source(first);
-    if (kind == SourceKind::kValue) result = aliasOf(rec_, id, result);
+    if (kind == SourceKind::kValue) result = aliasOf(id, result);
   }
   if (torchapi::isTensor(object) && kind != SourceKind::kValue) {
     if (!isForeign(result, object)) return tensorShadow(object, Shadow::source(id));
@@ -169,20 +160,20 @@ Shadow Guards::tensorShadow(PyObject* tensor, Shadow shadow) {
     ir::TensorDesc info = torchapi::describe(tensor);
     guardType(Shadow::source(source), tensor);
     if (!info.plain || !torchapi::isExactTensorType(Py_TYPE(tensor))) {
-      rec_.abort(diag::Code::KTG0301, {pyapi::typeNameOf(tensor)});
+      roles_.breaks.abort(diag::Code::KTG0301, {pyapi::typeNameOf(tensor)});
       return Shadow::constant();
     }
     ir::Type type{ir::TypeKind::kTensor, ir::kNone};
     if (!fromStep) {
-      info = torchapi::withOpenSizes(std::move(info),
-                                     known ? openSizesOf(rec_, *known) : openSizes(rec_, source, tensor));
+      info = torchapi::withOpenSizes(
+          std::move(info), known ? roles_.sizes.openSizesOf(*known) : roles_.sizes.openSizes(source, tensor));
       type.meta = ops_.internMeta(document_.trace, info);
       guard(GuardKind::kTensor, source, ir::kNone, type.meta);
-      if (info.isOpen()) guardRanges(rec_, source, tensor);
+      if (info.isOpen()) roles_.sizes.guardRanges(source, tensor);
     }
-    if (known) return pinSameTensor(rec_, source, *known) ? Shadow::value(*known) : Shadow::constant();
+    if (known) return pinSameTensor(source, *known) ? Shadow::value(*known) : Shadow::constant();
     if (info.requiresGrad && facts_.gradients.rest == 0) facts_.gradients = activeBuckets();
-    size_t at = rec_.steps.emit(ir::Op::kInput, {ir::Operand::source(source)}, {type}, ir::kNone);
+    size_t at = roles_.writer.emit(ir::Op::kInput, {ir::Operand::source(source)}, {type}, ir::kNone);
     ir::ValueId value = document_.trace.code[at].firstResult;
     using torchapi::MetaLevel;
     ops_.bind(tensor, value,
@@ -192,7 +183,7 @@ Shadow Guards::tensorShadow(PyObject* tensor, Shadow shadow) {
     return Shadow::value(value);
   }
   if (torchapi::isWrapper(tensor)) {  // it has no meaning outside its transform
-    rec_.abort(diag::Code::KTG0109, {"a tensor of a transform"});
+    roles_.breaks.abort(diag::Code::KTG0109, {"a tensor of a transform"});
     return Shadow::constant();
   }
   KINTSUGI_CHECK(known.has_value(), "a tensor without a value");
@@ -220,7 +211,7 @@ void Guards::guard(GuardKind kind, ir::SourceId source, ir::ConstId key, int64_t
 
 void Guards::guardType(Shadow shadow, PyObject* object) {
   if (!shadow.isSource()) return;
-  if (Virtual* cls = virtualClassOf(rec_, Py_TYPE(object)); cls != nullptr && cls->value != ir::kNone) {
+  if (Virtual* cls = virtuals_.classOf(Py_TYPE(object)); cls != nullptr && cls->value != ir::kNone) {
     readSource(SourceKind::kType, shadow.sourceId(), nullptr, 0,
                reinterpret_cast<PyObject*>(Py_TYPE(object)));
     return;
@@ -239,10 +230,10 @@ bool isForeignCounter(PyTypeObject* type) { return pyapi::isKnown(type, pyapi::K
 void Guards::guardTypeVersion(PyTypeObject* type) {
   if (isForeignCounter(type)) return;
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return;  // static types do not change
-  if (guardBasesOfVirtual(rec_, type)) return;
+  if (roles_.classes.guardBases(type)) return;
   if (!pyapi::ensureTypeVersion(type)) {  // since CPython 3.13, when a class has changed a thousand times
-    rec_.abort(diag::Code::KTG0303,
-               {std::string(pyapi::typeName(type)) + ", a class that was changed too often"});
+    roles_.breaks.abort(diag::Code::KTG0303,
+                        {std::string(pyapi::typeName(type)) + ", a class that was changed too often"});
     return;
   }
   guard(GuardKind::kTypeVersion, ir::kNone, constId(reinterpret_cast<PyObject*>(type)),
@@ -285,14 +276,14 @@ bool Guards::pin(Shadow& shadow, PyObject* object) {
       return true;
     case ShadowKind::kValue:
       if (torchapi::isTensor(object)) {
-        rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
+        roles_.breaks.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
         return false;
       }
       if (!guardScalar(shadow.valueId(), object)) return false;
       shadow = Shadow::constant();
       return true;
     case ShadowKind::kVirtual: {
-      if (rec_.objects.virtualOf(shadow).kind == VirtualKind::kRange) return true;
+      if (virtuals_[shadow].kind == VirtualKind::kRange) return true;
       if (!pinDeep(shadow, object)) return false;
       return true;
     }
@@ -300,34 +291,30 @@ bool Guards::pin(Shadow& shadow, PyObject* object) {
   return false;
 }
 
-namespace {
-
 // A slice that is older than the trace is pinned by its three parts, not by its identity.
-bool pinSlice(RecordContext& rec, Shadow shadow, PyObject* slice) {
-  rec.guards.guardType(shadow, slice);
+bool Guards::pinSlice(Shadow shadow, PyObject* slice) {
+  guardType(shadow, slice);
   for (const char* name : {"start", "stop", "step"}) {
     PyObject* member = PyDict_GetItemString(pyapi::dictOf(&PySlice_Type), name);
     pyapi::Ref<> value = pyapi::steal(PyObject_GetAttrString(slice, name));
-    if (member == nullptr || !value) return rec.guards.pin(shadow, slice);
-    Shadow part = rec.guards.readSource(SourceKind::kMember, shadow.sourceId(), member, 0, value.get());
-    if (!rec.live() || !rec.guards.pinDeep(part, value.get())) return false;
+    if (member == nullptr || !value) return pin(shadow, slice);
+    Shadow part = readSource(SourceKind::kMember, shadow.sourceId(), member, 0, value.get());
+    if (!roles_.breaks.isLive() || !pinDeep(part, value.get())) return false;
   }
-  return rec.live();
+  return roles_.breaks.isLive();
 }
-
-}  // namespace
 
 bool Guards::pinDeep(Shadow& shadow, PyObject* object) {
   if (shadow.isNull()) return true;
   if (torchapi::isTensor(object)) {
     if (shadow.isVirtual() && torchapi::isWrapper(object)) return true;
     shadow = tensorShadow(object, shadow);
-    return rec_.live();
+    return roles_.breaks.isLive();
   }
   if (shadow.isVirtual()) return pinVirtual(shadow, object);
   bool sequence = PyTuple_Check(object) || PyList_Check(object);
   if (shadow.isSource() && sequence && !isPlainDeep(object)) {
-    auto elements = rec_.objects.elementsOf(shadow, object);
+    auto elements = roles_.sequences.elementsOf(shadow, object);
     if (!elements) return false;
     for (size_t i = 0; i < elements->size(); ++i) {
       PyObject* item = PyList_Check(object) ? PyList_GET_ITEM(object, i) : PyTuple_GET_ITEM(object, i);
@@ -335,16 +322,16 @@ bool Guards::pinDeep(Shadow& shadow, PyObject* object) {
     }
     return true;
   }
-  if (shadow.isSource() && PySlice_Check(object)) return pinSlice(rec_, shadow, object);
+  if (shadow.isSource() && PySlice_Check(object)) return pinSlice(shadow, object);
   if (shadow.isSource() && PyDict_Check(object)) {
-    rec_.abort(diag::Code::KTG0302, {"dict"});
+    roles_.breaks.abort(diag::Code::KTG0302, {"dict"});
     return false;
   }
   return pin(shadow, object);
 }
 
 bool Guards::pinVirtual(Shadow& shadow, PyObject* object) {
-  Virtual& v = rec_.objects.virtualOf(shadow);
+  Virtual& v = virtuals_[shadow];
   switch (v.kind) {
     case VirtualKind::kTuple:
     case VirtualKind::kList:
@@ -366,46 +353,46 @@ bool Guards::pinVirtual(Shadow& shadow, PyObject* object) {
       return true;
     }
     case VirtualKind::kSet:
-      if (!v.parts.empty()) rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
-      return rec_.live();
+      if (!v.parts.empty()) roles_.breaks.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
+      return roles_.breaks.isLive();
     case VirtualKind::kRange:
       return true;
     case VirtualKind::kDict: {
       PyObject *key, *value;
       Py_ssize_t at = 0;
       while (PyDict_Next(object, &at, &key, &value)) {
-        auto part = rec_.objects.entryOf(v, key);
+        auto part = virtuals_.entryOf(v, key);
         if (!part || !pinDeep(*part, value)) return false;
-        rec_.objects.setEntry(v, key, *part);
+        virtuals_.setEntry(v, key, *part);
       }
       return true;
     }
     default:
       // A model of a C function uses the parts of such an object, which are not known here, so it can't be
       // pinned.
-      rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
+      roles_.breaks.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
       return false;
   }
 }
 
 bool Guards::guardTruth(ir::ValueId value, bool truth) {
-  ir::StateId snap = rec_.snapshots.stateBefore();
+  ir::StateId snap = roles_.snapshots.stateBefore();
   if (!document_.trace.states[snap].rebuildable) {
-    rec_.abort(diag::Code::KTG0103, {"a branch on a value known only at run time"});
+    roles_.breaks.abort(diag::Code::KTG0103, {"a branch on a value known only at run time"});
     return false;
   }
-  rec_.steps.emit(truth ? Op::kGuardTrue : Op::kGuardFalse, {Operand::value(value)}, {}, snap);
+  roles_.writer.emit(truth ? Op::kGuardTrue : Op::kGuardFalse, {Operand::value(value)}, {}, snap);
   return true;
 }
 
 bool Guards::guardScalar(ir::ValueId value, PyObject* number) {
   if (document_.trace.values[value].kind == TypeKind::kObject) {
-    rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(number)});
+    roles_.breaks.abort(diag::Code::KTG0302, {pyapi::typeNameOf(number)});
     return false;
   }
-  ir::StateId snap = rec_.snapshots.stateBefore();
+  ir::StateId snap = roles_.snapshots.stateBefore();
   if (!document_.trace.states[snap].rebuildable) {
-    rec_.abort(diag::Code::KTG0103, {"a number known only at run time"});
+    roles_.breaks.abort(diag::Code::KTG0103, {"a number known only at run time"});
     return false;
   }
   if (!torchCalls_.pinNumber(value)) return true;
@@ -417,7 +404,7 @@ bool Guards::guardScalar(ir::ValueId value, PyObject* number) {
   } else {
     expected = Operand::number(PyFloat_AsDouble(number));
   }
-  rec_.steps.emit(Op::kGuardValue, {Operand::value(value), expected}, {}, snap);
+  roles_.writer.emit(Op::kGuardValue, {Operand::value(value), expected}, {}, snap);
   return true;
 }
 
@@ -430,24 +417,64 @@ bool Guards::pinAnswer(const char* function, const std::vector<Operand>& args, P
 
 bool Guards::pinAnswerOf(PyObject* callable, const std::vector<Operand>& args, PyObject* answer) {
   if (instruction_.isExecuted()) {  // no snapshot can be made any more
-    rec_.abort(diag::Code::KTG0103, {"what " + pyapi::callableName(callable) + "() says"});
+    roles_.breaks.abort(diag::Code::KTG0103, {"what " + pyapi::callableName(callable) + "() says"});
     return false;
   }
   std::vector<Operand> operands = {Operand::constant(constId(callable))};
   operands.insert(operands.end(), args.begin(), args.end());
-  size_t at = rec_.steps.emit(Op::kCallKnown, operands, {{TypeKind::kObject, ir::kNone}},
-                              rec_.snapshots.stateBefore());
+  size_t at = roles_.writer.emit(Op::kCallKnown, operands, {{TypeKind::kObject, ir::kNone}},
+                                 roles_.snapshots.stateBefore());
   blocks_.next();
   Shadow said =
       readSource(guard::SourceKind::kValue, ir::kNone, nullptr, document_.trace.code[at].firstResult, answer);
   if (!pin(said, answer)) return false;
-  rec_.steps.flushBlock();
-  return rec_.live();
+  roles_.stale.flushBlock();
+  return roles_.breaks.isLive();
 }
 
 Shadow Guards::valueOfTensor(Shadow shadow, PyObject* object) {
   const bool described = torchapi::isTensor(object) && !shadow.isVirtual() && !isForeign(shadow, object);
   return described ? tensorShadow(object, shadow) : shadow;
+}
+
+void Guards::freeze(PyObject* object) {
+  if (frozen_.add(object)) kept_.add(object);
+}
+
+Shadow Guards::adoptSource(ir::SourceId id, PyObject* object) {
+  sources_.adoptObject(id, object);
+  kept_.add(object);
+  finalized_.add(object);
+  sources_.name(object, id);
+  finalizers_.track(object, Shadow::source(id));
+  return Shadow::source(id);
+}
+
+// True if the object depends on something that is only known while the trace runs.
+bool Guards::comesFromStep(Shadow shadow) const {
+  if (shadow.isValue()) return true;
+  if (shadow.isVirtual()) {
+    const Virtual& v = virtuals_.at(shadow.virtualId());
+    for (Shadow part : v.parts) {
+      if (comesFromStep(part)) return true;
+    }
+    return v.kind == VirtualKind::kOpaque || v.kind == VirtualKind::kInstance || v.kind == VirtualKind::kDict;
+  }
+  if (!shadow.isSource()) return false;
+  if (roles_.varying.isOpenText(shadow)) return true;
+  const guard::SourceNode* node = &document_.sources.nodes[shadow.sourceId()];
+  while (node->parent != ir::kNone) node = &document_.sources.nodes[node->parent];
+  return node->kind == SourceKind::kValue;
+}
+
+// True for an argument of the call, and also for an object that a step has made or that was reached through
+// one: both are different objects in each run.
+bool Guards::isArgument(Shadow shadow) const {
+  if (!shadow.isSource()) return false;
+  const guard::SourceNode* node = &document_.sources.nodes[shadow.sourceId()];
+  if (node->kind == SourceKind::kArg) return true;
+  while (node->parent != ir::kNone) node = &document_.sources.nodes[node->parent];
+  return node->kind == SourceKind::kValue;
 }
 
 }  // namespace kintsugi::capture

@@ -18,8 +18,10 @@
 #include <utility>
 #include <vector>
 
+#include "capture/aliases.h"
 #include "capture/call_context.h"
 #include "capture/capture_result.h"
+#include "capture/context_roles.h"
 #include "capture/finalized_objects.h"
 #include "capture/finalizer_tracker.h"
 #include "capture/kept_objects.h"
@@ -36,15 +38,28 @@
 
 namespace kintsugi::capture {
 
-struct RecordContext;
-
-class Guards final : public SourceGuards {
+class Guards final : public SourceGuards, public ValuePins, public ContainerPins, public StepArguments {
  public:
-  Guards(RecordContext& rec, GuardBlocks& blocks, ConstantPool& constants, guard::Document& document,
-         TraceFacts& facts, FinalizedObjects& finalized, FinalizerTracker& finalizers, FrozenObjects& frozen,
-         CurrentInstruction& instruction, KeptObjects& kept, torchapi::OpRecorder& ops, Overlays& overlays,
+  // The recorder makes these parts after this one.
+  struct Roles {
+    BreakSink& breaks;
+    SequenceReads& sequences;
+    ContainerReads& reads;
+    SnapshotMaker& snapshots;
+    TraceWriter& writer;
+    StaleReads& stale;
+    FrameCalls& frames;
+    VaryingValues& varying;
+    OpenSizes& sizes;
+    TraceClasses& classes;
+  };
+  Guards(const Roles& roles, AliasList& aliases, GuardBlocks& blocks, ConstantPool& constants,
+         guard::Document& document, TraceFacts& facts, FinalizedObjects& finalized,
+         FinalizerTracker& finalizers, FrozenObjects& frozen, CurrentInstruction& instruction,
+         KeptObjects& kept, torchapi::OpRecorder& ops, Overlays& overlays, SourceSet& sameTensors,
          KnownSources& sources, TorchCalls& torchCalls, VirtualTable& virtuals, GuardWriter& writer)
-      : rec_(rec),
+      : roles_(roles),
+        aliases_(aliases),
         blocks_(blocks),
         constants_(constants),
         document_(document),
@@ -56,6 +71,7 @@ class Guards final : public SourceGuards {
         kept_(kept),
         ops_(ops),
         overlays_(overlays),
+        sameTensors_(sameTensors),
         sources_(sources),
         torchCalls_(torchCalls),
         virtuals_(virtuals),
@@ -71,25 +87,25 @@ class Guards final : public SourceGuards {
   ir::SourceId sourceOf(Shadow& shadow, PyObject* object) override;
   Shadow adoptSource(ir::SourceId id, PyObject* object);  // takes over a source of a side trace's parent
   // A tensor becomes a value: an input of the trace, with a guard on its metadata.
-  Shadow tensorShadow(PyObject* tensor, Shadow shadow);
+  Shadow tensorShadow(PyObject* tensor, Shadow shadow) override;
   // The same for a tensor that the trace can describe (foreign.h), and that it has not wrapped.
   Shadow valueOfTensor(Shadow shadow, PyObject* object) override;
-  bool comesFromStep(Shadow shadow) const;
+  bool comesFromStep(Shadow shadow) const override;
   bool isArgument(Shadow shadow) const;  // another object in each call, as an argument is
 
   // Guards on single facts
   void guard(guard::GuardKind kind, ir::SourceId source, ir::ConstId key = ir::kNone, int64_t number = 0,
              ir::SourceId other = ir::kNone) override;
   void guardType(Shadow shadow, PyObject* object) override;
-  void guardTypeVersion(PyTypeObject* type);
+  void guardTypeVersion(PyTypeObject* type) override;
   // `change` may store something in a class that a program does not see. Guards on class versions that held
   // before get the new versions.
   void keepTypeVersions(const std::function<void()>& change);
-  void guardLength(Shadow shadow, PyObject* object, Py_ssize_t length);
+  void guardLength(Shadow shadow, PyObject* object, Py_ssize_t length) override;
   bool pinIsNone(Shadow shadow, PyObject* object);
   bool pinTruth(Shadow shadow, PyObject* object);
-  bool pinLength(Shadow shadow, PyObject* container);
-  bool pinKeys(Shadow shadow, PyObject* dict);                     // and their order
+  bool pinLength(Shadow shadow, PyObject* container) override;
+  bool pinKeys(Shadow shadow, PyObject* dict) override;            // and their order
   bool pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y);  // the answer of `x is y`
   void pinFunction(PyObject* function);
   void pinImport(PyObject* module, PyObject* name);
@@ -98,10 +114,11 @@ class Guards final : public SourceGuards {
   // False: aborted.
   bool pin(Shadow& shadow, PyObject* object) override;
   bool pinDeep(Shadow& shadow, PyObject* object);  // tensors stay values; containers are pinned part by part
-  bool pinContainer(Shadow& shadow, PyObject* container);
+  bool pinContainer(Shadow& shadow, PyObject* container) override;
   bool canPinDeep(Shadow shadow, PyObject* object);
-  bool tryPinDeep(Shadow& shadow, PyObject* object);  // false: it can't be pinned, but the recording goes on
-  bool isFrozen(PyObject* object) const { return frozen_.contains(object); }
+  // False: it can't be pinned, but the recording goes on.
+  bool tryPinDeep(Shadow& shadow, PyObject* object) override;
+  bool isFrozen(PyObject* object) const override { return frozen_.contains(object); }
   void freeze(PyObject* object);  // it can't change, and follows from pinned objects (calls/signatures.cc)
 
   // Guard instructions, on what is known only at run time
@@ -115,8 +132,13 @@ class Guards final : public SourceGuards {
   Shadow describeSource(ir::SourceId id, guard::SourceKind kind, PyObject* object);
   void guardDistinct(ir::SourceId id, PyObject* object);
   bool pinVirtual(Shadow& shadow, PyObject* object);
+  bool pinSlice(Shadow shadow, PyObject* slice);
+  bool pinSameTensor(ir::SourceId source, ir::ValueId known);
+  bool pinGivenBack(PyObject* x, PyObject* y);
+  Shadow aliasOf(ir::SourceId source, Shadow known);
 
-  RecordContext& rec_;
+  const Roles& roles_;
+  AliasList& aliases_;
   GuardBlocks& blocks_;
   ConstantPool& constants_;
   guard::Document& document_;
@@ -128,6 +150,7 @@ class Guards final : public SourceGuards {
   KeptObjects& kept_;
   torchapi::OpRecorder& ops_;
   Overlays& overlays_;
+  SourceSet& sameTensors_;
   KnownSources& sources_;
   TorchCalls& torchCalls_;
   VirtualTable& virtuals_;

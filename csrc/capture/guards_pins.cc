@@ -1,9 +1,10 @@
 // Guards: pinning what is used of an object: its length, its truth, whether it is None.
 #include <string>
 
-#include "capture/classes.h"
-#include "capture/open_values.h"
-#include "capture/record_context.h"
+#include "capture/call_context.h"
+#include "capture/enum_member.h"
+#include "capture/guards.h"
+#include "capture/plain_objects.h"
 #include "capture/special_methods.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/plain.h"
@@ -19,10 +20,10 @@ using ir::Operand;
 bool Guards::pinLength(Shadow shadow, PyObject* container) {
   if (!shadow.isSource() && !(shadow.isConst() && !PyTuple_Check(container) && !PyUnicode_Check(container) &&
                               !PyBytes_Check(container) && !PyFrozenSet_Check(container))) {
-    if (shadow.isVirtual() && rec_.objects.virtualOf(shadow).kind == VirtualKind::kOpaque) {
-      rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
+    if (shadow.isVirtual() && virtuals_[shadow].kind == VirtualKind::kOpaque) {
+      roles_.breaks.abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
     }
-    return rec_.live();
+    return roles_.breaks.isLive();
   }
   Py_ssize_t length = PyDict_Check(container)                               ? PyDict_GET_SIZE(container)
                       : PyAnySet_Check(container)                           ? PySet_GET_SIZE(container)
@@ -30,26 +31,26 @@ bool Guards::pinLength(Shadow shadow, PyObject* container) {
                       : PyList_Check(container) || PyTuple_Check(container) ? Py_SIZE(container)
                                                                             : -1;
   if (length < 0) return pin(shadow, container);
-  if (Overlay* overlay = rec_.objects.overlayOf(container)) {
+  if (Overlay* overlay = overlays_.find(container)) {
     if (overlay->lengthUnknown() && PyDict_Check(container)) return pinKeys(shadow, container);
     if (overlay->dirty || overlay->lengthUnknown()) {
-      rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
+      roles_.breaks.abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
       return false;
     }
-    if (!rec_.objects.fitsList(*overlay)) return false;
-    if (overlay->parts) return rec_.live();  // the length at entry is already pinned
+    if (!roles_.sequences.fitsList(*overlay)) return false;
+    if (overlay->parts) return roles_.breaks.isLive();  // the length at entry is already pinned
     length -= overlay->grown + static_cast<Py_ssize_t>(overlay->tail.size());
   }
   ir::SourceId source = sourceOf(shadow, container);
   guardLength(Shadow::source(source), container, length);
-  return rec_.live();
+  return roles_.breaks.isLive();
 }
 
 bool Guards::pinIsNone(Shadow shadow, PyObject* object) {
   if (!shadow.isSource()) return true;
   if (object == Py_None) return pin(shadow, object);
   guardType(shadow, object);
-  return rec_.live();
+  return roles_.breaks.isLive();
 }
 
 bool Guards::pinTruth(Shadow shadow, PyObject* object) {
@@ -58,24 +59,24 @@ bool Guards::pinTruth(Shadow shadow, PyObject* object) {
     ir::ValueId value = shadow.valueId();
     if (type.kind == ir::TypeKind::kObject) return pin(shadow, object);
     if (type.kind != ir::TypeKind::kBool) {
-      size_t at = rec_.steps.emit(Op::kToBool, {Operand::value(value)}, {{ir::TypeKind::kBool, ir::kNone}},
-                                  ir::kNone);
+      size_t at = roles_.writer.emit(Op::kToBool, {Operand::value(value)}, {{ir::TypeKind::kBool, ir::kNone}},
+                                     ir::kNone);
       value = document_.trace.code[at].firstResult;
     }
     return guardTruth(value, PyObject_IsTrue(object) == 1);
   }
-  if (isVaryingText(rec_, shadow, object) && !instruction_.isExecuted()) {
+  if (roles_.varying.isVaryingText(shadow, object) && !instruction_.isExecuted()) {
     guardType(shadow, object);
     return pinAnswer("truth", {Operand::source(shadow.sourceId())},
                      PyUnicode_GET_LENGTH(object) != 0 ? Py_True : Py_False);
   }
   if (isPlain(object)) return pin(shadow, object);
   PyTypeObject* type = Py_TYPE(object);
-  if (shadow.isVirtual() && rec_.objects.virtualOf(shadow).kind == VirtualKind::kDeque) return rec_.live();
+  if (shadow.isVirtual() && virtuals_[shadow].kind == VirtualKind::kDeque) return roles_.breaks.isLive();
   if (PyList_CheckExact(object) || PyTuple_Check(object) || PyDict_CheckExact(object) ||
       PyAnySet_CheckExact(object) || type == &PyODict_Type) {
     Operand container;
-    if (!hasVaryingLength(rec_, object) || !rec_.snapshots.operandOf(shadow, object, container))
+    if (!roles_.varying.hasVaryingLength(object) || !roles_.snapshots.operandOf(shadow, object, container))
       return pinLength(shadow, object);
     guardType(shadow, object);
     return pinAnswer("truth", {container}, PyObject_Size(object) != 0 ? Py_True : Py_False);
@@ -85,7 +86,7 @@ bool Guards::pinTruth(Shadow shadow, PyObject* object) {
   if (pyapi::isAlwaysTrue(type)) {
     guardType(shadow, object);
     guardTypeVersion(type);
-    return rec_.live();
+    return roles_.breaks.isLive();
   }
   if (shadow.isConst() && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return true;
   PyObject* method = specialMethod(type, "__bool__");
@@ -93,25 +94,25 @@ bool Guards::pinTruth(Shadow shadow, PyObject* object) {
   if (method != nullptr && PyFunction_Check(method)) {
     guardType(shadow, object);
     guardTypeVersion(type);
-    PendingFrame pending = rec_.callees.methodFrame(method, shadow, object);
+    PendingFrame pending = roles_.frames.methodFrame(method, shadow, object);
     pending.rebuildable = false;
     pending.pinResult = true;
-    rec_.callees.expectFrame(std::move(pending));
-    return rec_.live();
+    roles_.frames.expectFrame(std::move(pending));
+    return roles_.breaks.isLive();
   }
   if (PyDict_Check(object) && method != nullptr && Py_TYPE(method) == &PyWrapperDescr_Type) {
     guardTypeVersion(type);
     return pinLength(shadow, object);
   }
   Operand operand;  // C code decides the truth
-  if (!rec_.live() || !rec_.snapshots.operandOf(shadow, object, operand)) {
-    rec_.abort(diag::Code::KTG0101, {pyapi::typeName(type)});
+  if (!roles_.breaks.isLive() || !roles_.snapshots.operandOf(shadow, object, operand)) {
+    roles_.breaks.abort(diag::Code::KTG0101, {pyapi::typeName(type)});
     return false;
   }
   const int truth = PyObject_IsTrue(object);
   if (truth < 0) {
     PyErr_Clear();
-    rec_.abort(diag::Code::KTG0101, {pyapi::typeName(type)});
+    roles_.breaks.abort(diag::Code::KTG0101, {pyapi::typeName(type)});
     return false;
   }
   return pinAnswer("truth", {operand}, truth == 1 ? Py_True : Py_False);
@@ -119,7 +120,7 @@ bool Guards::pinTruth(Shadow shadow, PyObject* object) {
 
 // A function is pinned by its identity and its code, since a program may assign to `__code__`.
 void Guards::pinFunction(PyObject* function) {
-  if (virtualShadowOf(rec_, Shadow::constant(), function).isVirtual()) return;
+  if (virtuals_.shadowOf(Shadow::constant(), function).isVirtual()) return;
   Shadow root = pinnedRoot(function);
   if (!root.isSource()) return;
   guard(GuardKind::kFunction, root.sourceId(), constId(PyFunction_GET_CODE(function)));
@@ -132,9 +133,132 @@ void Guards::pinImport(PyObject* module, PyObject* name) {
   PyObject* entry = PyDict_GetItemWithError(modules, name);
   // A relative import reads the package's own dict, which does not change in practice.
   if (entry == nullptr) return;
-  Shadow shadow = rec_.objects.dictEntry(pinnedRoot(modules), modules, key, entry);
+  Shadow shadow = roles_.reads.dictEntry(pinnedRoot(modules), modules, key, entry);
   pin(shadow, entry);
   if (entry != module) pinnedRoot(module);
+}
+
+bool Guards::canPinDeep(Shadow shadow, PyObject* object) {
+  if (object == nullptr || shadow.isNull()) return true;
+  if (torchapi::isTensor(object)) return false;
+  if (shadow.isVirtual()) {
+    Virtual& v = virtuals_[shadow];
+    if (v.kind == VirtualKind::kRange) return true;
+    if (v.kind != VirtualKind::kTuple && v.kind != VirtualKind::kList) return false;
+    for (size_t i = 0; i < v.parts.size(); ++i) {
+      PyObject* item = PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i);
+      if (!canPinDeep(v.parts[i], item)) return false;
+    }
+    return true;
+  }
+  if (shadow.isConst()) return true;
+  if (isPlainDeep(object) || isIdentityValue(object) || pyapi::isNumpyNumber(object)) return true;
+  if (PyTuple_Check(object) || PyList_CheckExact(object)) {
+    if (shadow.isValue()) return false;
+    for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i) {
+      PyObject* item = PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i);
+      if (!isPlainDeep(item) && !isIdentityValue(item)) return false;
+    }
+    return true;
+  }
+  return shadow.isSource() && pyapi::comparesByIdentity(object);
+}
+
+bool Guards::tryPinDeep(Shadow& shadow, PyObject* object) {
+  return canPinDeep(shadow, object) && pinDeep(shadow, object);
+}
+
+// An operator may give its argument back where sizes or strides are others. If one of two tensors that are
+// compared is the result of such a one, the metadata of both are pinned.
+bool Guards::pinGivenBack(PyObject* x, PyObject* y) {
+  const auto left = ops_.valueOf(x), right = ops_.valueOf(y);
+  if (!left || !right || (!ops_.isMaybeArgument(*left) && !ops_.isMaybeArgument(*right))) return true;
+  return roles_.sizes.pinMeta(Shadow::value(*left), x) && roles_.sizes.pinMeta(Shadow::value(*right), y);
+}
+
+// Guards the answer to `x is y`.
+bool Guards::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
+  if (torchapi::isTensor(x) && torchapi::isTensor(y) && !pinGivenBack(x, y)) return false;
+  if (a.isSource() && (y == Py_None || x == Py_None) && b.isConst()) return pinIsNone(a, x);
+  if (b.isSource() && (x == Py_None || y == Py_None) && a.isConst()) return pinIsNone(b, y);
+  for (auto [shadow, object] : {std::pair(&a, x), std::pair(&b, y)}) {
+    if (shadow->isValue() && !torchapi::isTensor(object) && !pin(*shadow, object)) return false;
+  }
+  auto sourceId = [&](Shadow s, PyObject* o) -> std::optional<ir::SourceId> {
+    if (s.isSource()) return s.sourceId();
+    if (torchapi::isTensor(o)) {
+      if (const auto known = sources_.of(o)) return *known;
+    }
+    return std::nullopt;
+  };
+  auto left = sourceId(a, x), right = sourceId(b, y);
+  if (left && right) {
+    if (*left != *right) guard(x == y ? GuardKind::kSame : GuardKind::kNotSame, *left, ir::kNone, 0, *right);
+    return roles_.breaks.isLive();
+  }
+  if (!left && !right) return true;
+  ir::SourceId source = left ? *left : *right;
+  Shadow other = left ? b : a;
+  PyObject* object = left ? y : x;
+  // Made in this trace, so it can't be an older object.
+  if (other.isVirtual() || other.isValue()) return true;
+  if (x == y) {
+    guard(GuardKind::kIs, source, constId(object));
+  } else {
+    Shadow constant = Shadow::constant();
+    guard(GuardKind::kNotSame, source, ir::kNone, 0, sourceOf(constant, object));
+  }
+  return roles_.breaks.isLive();
+}
+
+// Guards everything that `item in container` may look at.
+bool Guards::pinContainer(Shadow& shadow, PyObject* container) {
+  if (PyAnySet_CheckExact(container)) {
+    if (!shadow.isSource()) return true;
+    pyapi::Ref<> copy = pyapi::steal(PyFrozenSet_New(container));
+    guardType(shadow, container);
+    guard(GuardKind::kSetEquals, shadow.sourceId(), constId(copy.get()));
+    return roles_.breaks.isLive();
+  }
+  if (PyDictViewSet_Check(container) && shadow.isVirtual()) {
+    Virtual& v = virtuals_[shadow];
+    return v.kind == VirtualKind::kDictView && v.index == 0 && pinKeys(v.parts[0], v.partObjects[0].get());
+  }
+  return tryPinDeep(shadow, container);
+}
+
+namespace {
+
+// The keys that a dict had at entry, in order; null if deletions have changed the order.
+pyapi::Ref<> keysBefore(PyObject* dict, const Overlay* overlay) {
+  pyapi::Ref<> keys = pyapi::steal(PySequence_List(dict));
+  if (!keys || overlay == nullptr) return keys;
+  if (overlay->dirty || (overlay->deleted && PyDict_GET_SIZE(overlay->deleted.get()) > 0)) return {};
+  pyapi::Ref<> before = pyapi::steal(PyList_New(0));
+  for (Py_ssize_t i = 0; before && i < PyList_GET_SIZE(keys.get()); ++i) {
+    PyObject* key = PyList_GET_ITEM(keys.get(), i);
+    const bool fresh = overlay->fresh && PyDict_Contains(overlay->fresh.get(), key) == 1;
+    if (!fresh && PyList_Append(before.get(), key) < 0) return {};
+  }
+  return before;
+}
+
+}  // namespace
+
+// Guards the keys of a dict and their order. Keys that the trace has added come after these.
+bool Guards::pinKeys(Shadow shadow, PyObject* dict) {
+  if (shadow.isVirtual()) return virtuals_[shadow].kind != VirtualKind::kOpaque;
+  pyapi::Ref<> list = keysBefore(dict, overlays_.find(dict));
+  pyapi::Ref<> keys = pyapi::steal(list ? PyList_AsTuple(list.get()) : nullptr);
+  if (!keys) {
+    PyErr_Clear();
+    roles_.breaks.abort(diag::Code::KTG0303, {"dict"});
+    return false;
+  }
+  ir::SourceId source = sourceOf(shadow, dict);
+  guardType(Shadow::source(source), dict);
+  guard(GuardKind::kKeys, source, constId(keys.get()));
+  return roles_.breaks.isLive();
 }
 
 }  // namespace kintsugi::capture

@@ -21,7 +21,7 @@
 
 namespace kintsugi::capture {
 
-class Heap final {
+class Heap final : public EffectWriter {
  public:
   struct Roles {
     BreakSink& breaks;
@@ -44,8 +44,8 @@ class Heap final {
 
   std::optional<Shadow> readGlobal(PyObject* globals, PyObject* builtins, PyObject* name);
   std::optional<Shadow> moduleAttribute(Shadow shadow, PyObject* module, PyObject* name);
-  bool lacksKey(Shadow shadow, PyObject* dict,
-                PyObject* key);  // guards that the key is missing, now and at entry
+  // Guards that the key is missing, now and at entry.
+  bool lacksKey(Shadow shadow, PyObject* dict, PyObject* key) override;
 
   bool storeCell(Shadow cell, PyObject* object, Shadow value, PyObject* real);
   // `op` is kAddItem for a call that adds what is missing.
@@ -63,13 +63,13 @@ class Heap final {
 
   // Emits an effect on something older than the trace. The stored objects escape.
   bool emitEffect(ir::Op op, const std::vector<std::pair<Shadow, PyObject*>>& parts,
-                  PyObject* name = nullptr);
+                  PyObject* name = nullptr) override;
   // Emits `object.method(args...)` as an effect; the result is not used.
   bool emitMethod(const char* method, Shadow shadow, PyObject* object,
                   const std::vector<std::pair<Shadow, PyObject*>>& args);
   // Notes what an effect has written, for later reads of an older dict.
-  bool noteWrite(PyObject* dict, PyObject* key, Shadow value, PyObject* real);
-  bool noteDelete(PyObject* dict, PyObject* key);
+  bool noteWrite(PyObject* dict, PyObject* key, Shadow value, PyObject* real) override;
+  bool noteDelete(PyObject* dict, PyObject* key) override;
 
  private:
   struct Deletion {

@@ -22,8 +22,6 @@ bool extendList(RecordContext& rec, Shadow list, PyObject* object, Shadow more, 
 void pairElements(RecordContext& rec, Shadow list, PyObject* object, Shadow more, Py_ssize_t start);
 bool storeElement(RecordContext& rec, Shadow list, PyObject* object, Py_ssize_t index, Shadow value,
                   PyObject* real);
-// Before an instruction: moves the recorder's sequence iterators to where the real ones are.
-void syncIterators(RecordContext& rec);
 
 // True if the bounds are integers or None. Other objects have an `__index__`, which may run anything.
 bool hasNumberBounds(PyObject* slice);

@@ -1,7 +1,5 @@
 #include "capture/locals_watch.h"
 
-#include "capture/recorder_tables.h"
-
 #include <algorithm>
 
 #include "pyapi/code.h"
@@ -18,15 +16,15 @@ PyObject* contentOf(PyObject* object) {
 
 }  // namespace
 
-LocalsWatch::LocalsWatch(RecordContext& rec) {
+LocalsWatch::LocalsWatch(const FrameStack& frames, const VirtualTable& virtuals) {
   if (!pyapi::localsAreWritable()) return;
-  for (const auto& frame : rec.tables.frames.all()) {
+  for (const auto& frame : frames.all()) {
     if (frame->act == nullptr || frame->act->frame == nullptr) continue;
     pyapi::Frame* running = frame->act->frame;
     for (size_t i = 0; i < frame->locals.size(); ++i) {
       PyObject* object = pyapi::localAt(running, static_cast<int>(i));
       const Shadow shadow = frame->locals[i];
-      const bool ours = shadow.isVirtual() && rec.objects.virtualOf(shadow).value == ir::kNone;
+      const bool ours = shadow.isVirtual() && virtuals[shadow].value == ir::kNone;
       slots_.push_back({running, static_cast<int>(i), object, ours ? contentOf(object) : nullptr});
     }
   }

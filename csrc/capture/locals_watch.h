@@ -4,20 +4,21 @@
 // variable's shadow would then describe another object. Ownership: none; it lives for one instruction.
 // Thread: the recording one, with the GIL. Example:
 //
-//  const LocalsWatch watch(rec);
+//  const LocalsWatch watch(frames, virtuals);
 //  ... the step ...
-//  if (watch.changed()) rec.abort(...);
+//  if (watch.changed()) breaks.abort(...);
 #pragma once
 
 #include <vector>
 
-#include "capture/record_context.h"
+#include "capture/tables/frame_stack.h"
+#include "capture/tables/virtual_table.h"
 
 namespace kintsugi::capture {
 
 class LocalsWatch {
  public:
-  explicit LocalsWatch(RecordContext& rec);
+  LocalsWatch(const FrameStack& frames, const VirtualTable& virtuals);
   bool changed() const;
 
  private:

@@ -1,7 +1,9 @@
 // Objects: virtual objects, the shadows of containers' parts, and overlays of old objects that the trace has
 // written to.
-#include "capture/open_values.h"
-#include "capture/record_context.h"
+#include "capture/objects.h"
+
+#include "capture/plain_objects.h"
+#include "capture/special_methods.h"
 #include "pyapi/gil.h"
 #include "pyapi/plain.h"
 #include "pyapi/types.h"
@@ -75,20 +77,21 @@ std::optional<Shadow> Objects::elementOf(Shadow shadow, PyObject* sequence, Py_s
           return fitsElement(part, sequence, item) ? std::optional(part) : std::nullopt;
         }
         if (overlay->dirty) {
-          rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(sequence)});
+          roles_.breaks.abort(diag::Code::KTG0303, {pyapi::typeNameOf(sequence)});
           return std::nullopt;
         }
         Py_ssize_t base = Py_SIZE(sequence) - static_cast<Py_ssize_t>(overlay->tail.size());
         if (index >= base) {
-          if (!rec_.guards.pinLength(shadow, sequence)) return std::nullopt;
+          if (!roles_.containers.pinLength(shadow, sequence)) return std::nullopt;
           const Shadow part = overlay->tail[index - base];
           return fitsElement(part, sequence, item) ? std::optional(part) : std::nullopt;
         }
       }
-      ir::SourceId source = rec_.guards.sourceOf(shadow, sequence);
-      rec_.guards.guardType(Shadow::source(source), sequence);
-      return rec_.guards.readSource(PyTuple_Check(sequence) ? SourceKind::kTupleItem : SourceKind::kListItem,
-                                    source, nullptr, index, item);
+      ir::SourceId source = roles_.guards.sourceOf(shadow, sequence);
+      roles_.guards.guardType(Shadow::source(source), sequence);
+      return roles_.guards.readSource(
+          PyTuple_Check(sequence) ? SourceKind::kTupleItem : SourceKind::kListItem, source, nullptr, index,
+          item);
     }
     default:
       return std::nullopt;
@@ -108,9 +111,9 @@ std::optional<std::vector<Shadow>> Objects::elementsOf(Shadow shadow, PyObject* 
       }
       return parts;
     }
-    ir::SourceId source = rec_.guards.sourceOf(shadow, sequence);
+    ir::SourceId source = roles_.guards.sourceOf(shadow, sequence);
     Py_ssize_t added = overlay != nullptr ? static_cast<Py_ssize_t>(overlay->tail.size()) : 0;
-    rec_.guards.guardLength(Shadow::source(source), sequence, n - added);
+    roles_.containers.guardLength(Shadow::source(source), sequence, n - added);
   }
   std::vector<Shadow> result;
   result.reserve(n);
@@ -126,33 +129,33 @@ Shadow Objects::dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObject
   if (shadow.isVirtual()) {
     auto entry = entryOf(virtualOf(shadow), key);
     if (entry) return *entry;
-    rec_.abort(diag::Code::KTG0303, {"dict"});
+    roles_.breaks.abort(diag::Code::KTG0303, {"dict"});
     return Shadow::constant();
   }
   if (Overlay* overlay = overlayOf(dict)) {
     if (const auto written = readBack(overlay->entries, key, dict, value)) return *written;
     if (overlay->dirty || overlay->isDeleted(key)) {
-      rec_.abort(diag::Code::KTG0303, {"dict"});
+      roles_.breaks.abort(diag::Code::KTG0303, {"dict"});
       return Shadow::constant();
     }
   }
-  ir::SourceId source = rec_.guards.sourceOf(shadow, dict);
-  rec_.guards.guardType(Shadow::source(source), dict);
-  return rec_.guards.readSource(SourceKind::kDictItem, source, key, 0, value);
+  ir::SourceId source = roles_.guards.sourceOf(shadow, dict);
+  roles_.guards.guardType(Shadow::source(source), dict);
+  return roles_.guards.readSource(SourceKind::kDictItem, source, key, 0, value);
 }
 
 std::optional<Shadow> Objects::readBack(const WrittenEntries& written, PyObject* key, PyObject* holder,
                                         PyObject* found) {
   const auto entry = written.find(key);
   if (!entry) return std::nullopt;
-  if (entry->object != found) rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(holder)});
+  if (entry->object != found) roles_.breaks.abort(diag::Code::KTG0303, {pyapi::typeNameOf(holder)});
   return entry->shadow;
 }
 
 bool Objects::fitsList(const Overlay& overlay) {
   const auto size = static_cast<size_t>(Py_SIZE(overlay.object.get()));
   const bool fits = overlay.parts ? overlay.parts->size() == size : overlay.tail.size() <= size;
-  if (!fits) rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(overlay.object.get())});
+  if (!fits) roles_.breaks.abort(diag::Code::KTG0303, {pyapi::typeNameOf(overlay.object.get())});
   return fits;
 }
 
@@ -173,7 +176,7 @@ bool Objects::fitsElement(Shadow shadow, PyObject* sequence, PyObject* found) {
     }
   };
   const bool same = fits();
-  if (!same) rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(sequence)});
+  if (!same) roles_.breaks.abort(diag::Code::KTG0303, {pyapi::typeNameOf(sequence)});
   return same;
 }
 
@@ -188,7 +191,7 @@ Overlay& Objects::makeOverlay(PyObject* object) {
         torchapi::isTensor(other) || sources_.node(id).kind == SourceKind::kPinned) {
       continue;
     }
-    if (sources_.of(other) == id) rec_.guards.guard(GuardKind::kNotSame, id, ir::kNone, 0, *own);
+    if (sources_.of(other) == id) roles_.guards.guard(GuardKind::kNotSame, id, ir::kNone, 0, *own);
   }
   return overlay;
 }
@@ -204,14 +207,38 @@ std::optional<Shadow> Objects::closureCell(ShadowFrame& frame, int index, PyObje
     if (v.parts.size() > 2 + static_cast<size_t>(index)) return v.parts[2 + index];
     return std::nullopt;
   }
-  ir::SourceId source = rec_.guards.sourceOf(function, frame.function.get());
-  return rec_.guards.readSource(SourceKind::kClosure, source, nullptr, index, cell);
+  ir::SourceId source = roles_.guards.sourceOf(function, frame.function.get());
+  return roles_.guards.readSource(SourceKind::kClosure, source, nullptr, index, cell);
 }
 
 bool Objects::isDirty(PyObject* container) {
   Overlay* overlay = overlayOf(container);
-  return hasVaryingLength(rec_, container) ||
+  return roles_.varying.hasVaryingLength(container) ||
          (overlay != nullptr && (overlay->dirty || overlay->lengthUnknown()));
+}
+
+Shadow Objects::current(Shadow shadow) {
+  if (!shadow.isVirtual() || !virtualOf(shadow).forgotten) return shadow;
+  Virtual& v = virtualOf(shadow);
+  return roles_.guards.readSource(SourceKind::kValue, ir::kNone, nullptr, v.value, v.object.get());
+}
+
+bool Objects::plainIteration(PyObject* dict) {
+  if (PyDict_CheckExact(dict) || Py_TYPE(dict) == &PyODict_Type) return true;
+  PyObject* method = specialMethod(Py_TYPE(dict), "__iter__");
+  if (method == nullptr || PyFunction_Check(method)) return false;
+  roles_.values.guardTypeVersion(Py_TYPE(dict));
+  return true;
+}
+
+bool Objects::plainDict(PyObject* dict) {
+  if (PyDict_CheckExact(dict) || Py_TYPE(dict) == &PyODict_Type) return true;
+  for (const char* name : {"__contains__", "__getitem__", "__len__", "__iter__"}) {
+    PyObject* method = specialMethod(Py_TYPE(dict), name);
+    if (method == nullptr || PyFunction_Check(method)) return false;
+  }
+  roles_.values.guardTypeVersion(Py_TYPE(dict));
+  return true;
 }
 
 }  // namespace kintsugi::capture

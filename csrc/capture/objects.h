@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "capture/context_roles.h"
 #include "capture/dead_objects.h"
 #include "capture/roles.h"
 #include "capture/tables/known_sources.h"
@@ -25,13 +26,21 @@
 
 namespace kintsugi::capture {
 
-struct RecordContext;
-
-class Objects final : public KnownObjects, public ContainerReads {
+class Objects final : public KnownObjects, public ContainerReads, public SequenceReads {
  public:
-  Objects(RecordContext& rec, DeadObjects& dead, TraceFacts& facts, torchapi::OpRecorder& ops,
+  // The recorder makes some of these parts after this one.
+  struct Roles {
+    BreakSink& breaks;
+    SourceGuards& guards;
+    ValuePins& values;
+    ContainerPins& containers;
+    FrameCalls& frames;
+    VaryingValues& varying;
+    FrozenParts& frozen;
+  };
+  Objects(const Roles& roles, DeadObjects& dead, TraceFacts& facts, torchapi::OpRecorder& ops,
           Overlays& overlays, KnownSources& sources, VirtualTable& virtuals)
-      : rec_(rec),
+      : roles_(roles),
         dead_(dead),
         facts_(facts),
         ops_(ops),
@@ -53,7 +62,6 @@ class Objects final : public KnownObjects, public ContainerReads {
   void replaceObject(Shadow shadow, PyObject* object) { virtuals_.replaceObject(shadow, object); }
   // What the trace knows of an object, by its identity.
   std::optional<Shadow> knownObject(PyObject* object) override;
-  bool holdsMutable(Shadow shadow);
   // A virtual object has changed, so recipes that name it have to be made again.
   void noteChange() { virtuals_.noteChange(); }
   void noteChange(const Virtual& v) { virtuals_.noteChange(v); }
@@ -63,7 +71,7 @@ class Objects final : public KnownObjects, public ContainerReads {
   bool setAttrShadow(Virtual& v, PyObject* n, Shadow value) { return virtuals_.setAttribute(v, n, value); }
 
   // Parts of containers. Elements of a list or tuple: guards the length of a source.
-  std::optional<std::vector<Shadow>> elementsOf(Shadow shadow, PyObject* sequence);
+  std::optional<std::vector<Shadow>> elementsOf(Shadow shadow, PyObject* sequence) override;
   std::optional<Shadow> elementOf(Shadow shadow, PyObject* sequence, Py_ssize_t index);
   Shadow dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObject* value) override;
   std::optional<std::vector<Shadow>> dictParts(Shadow shadow, PyObject* dict, int64_t what);
@@ -75,7 +83,7 @@ class Objects final : public KnownObjects, public ContainerReads {
   Overlay* overlayOf(PyObject* object) { return overlays_.find(object); }
   Overlay& makeOverlay(PyObject* object) override;
   // False: another thread has changed the length of a list that the trace has changed. Ends the recording.
-  bool fitsList(const Overlay& overlay);
+  bool fitsList(const Overlay& overlay) override;
   // Likewise for an element of a list that others may see, where another thread has run since the recording
   // began: is `found` what the shadow stands for?
   bool fitsElement(Shadow shadow, PyObject* sequence, PyObject* found);
@@ -94,9 +102,13 @@ class Objects final : public KnownObjects, public ContainerReads {
   std::optional<Shadow> advanceView(Shadow view, int64_t at, PyObject* item);
   bool exhausted(Shadow iterator);
   bool isItemsView(Shadow shadow);
+  // Before an instruction: moves the trace's sequence iterators to where the real ones are.
+  void syncIterators();
 
  private:
-  RecordContext& rec_;
+  void endIterator(Virtual& v);
+
+  const Roles& roles_;
   DeadObjects& dead_;
   TraceFacts& facts_;
   torchapi::OpRecorder& ops_;

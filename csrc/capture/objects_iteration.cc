@@ -1,9 +1,8 @@
 // Objects: iteration.
-#include "capture/lists.h"
+#include "capture/call_context.h"
+#include "capture/objects.h"
 
-#include "capture/calls/model.h"
 #include "capture/foreign.h"
-#include "capture/recorder_tables.h"
 #include "pyapi/items.h"
 #include "pyapi/types.h"
 
@@ -15,18 +14,18 @@ using ir::Op;
 // known.
 std::optional<std::vector<Shadow>> Objects::iterated(Shadow shadow, PyObject* object) {
   if (PyTuple_Check(object) || PyList_Check(object)) return elementsOf(shadow, object);
-  if (shadow.isConst() && rec_.guards.isFrozen(object) && PyObject_Size(object) >= 0) {
+  if (shadow.isConst() && roles_.containers.isFrozen(object) && PyObject_Size(object) >= 0) {
     return std::vector<Shadow>(static_cast<size_t>(PyObject_Size(object)), Shadow::constant());
   }
   PyErr_Clear();
   if (PyRange_Check(object) || PyUnicode_CheckExact(object) || PyBytes_CheckExact(object)) {
-    if (!rec_.guards.pin(shadow, object)) return std::nullopt;
+    if (!roles_.guards.pin(shadow, object)) return std::nullopt;
     Py_ssize_t n = PyObject_Size(object);
     return std::vector<Shadow>(n, Shadow::constant());
   }
   if (PyDict_Check(object) && plainDict(object)) return dictParts(shadow, object, 0);
   if (PyAnySet_CheckExact(object) && orderIsKnown(shadow, object)) {
-    if (!rec_.guards.pinContainer(shadow, object)) return std::nullopt;
+    if (!roles_.containers.pinContainer(shadow, object)) return std::nullopt;
     return std::vector<Shadow>(PySet_GET_SIZE(object), Shadow::constant());
   }
   if (!shadow.isVirtual()) return std::nullopt;
@@ -51,7 +50,7 @@ bool Objects::orderIsKnown(Shadow shadow, PyObject* set) {
 
 // `what`: 0 keys, 1 values, 2 items
 std::optional<std::vector<Shadow>> Objects::dictParts(Shadow shadow, PyObject* dict, int64_t what) {
-  if (!rec_.guards.pinKeys(shadow, dict)) return std::nullopt;
+  if (!roles_.containers.pinKeys(shadow, dict)) return std::nullopt;
   std::vector<Shadow> parts;
   pyapi::Ref<> keys =
       pyapi::steal(PySequence_List(dict));  // in the order of iteration, OrderedDict's own included
@@ -60,7 +59,7 @@ std::optional<std::vector<Shadow>> Objects::dictParts(Shadow shadow, PyObject* d
     PyObject* value = PyDict_GetItemWithError(dict, key);
     if (value == nullptr) return std::nullopt;
     parts.push_back(what == 0 ? Shadow::constant() : dictEntry(shadow, dict, key, value));
-    if (!rec_.live()) return std::nullopt;
+    if (!roles_.breaks.isLive()) return std::nullopt;
   }
   return parts;
 }
@@ -75,16 +74,6 @@ Shadow Objects::newIterator(PyObject* iterator, Shadow shadow, PyObject* object)
 }
 
 namespace {
-
-// The real iterator is exhausted and has dropped its sequence. The sequence may grow again, but is not read.
-void endIterator(RecordContext& rec, Virtual& v) {
-  const bool list = PyList_Check(v.partObjects[0].get());
-  pyapi::Ref<> nothing = pyapi::steal(list ? PyList_New(0) : PyTuple_New(0));
-  v.parts[0] = list ? rec.objects.newVirtual(VirtualKind::kList, nothing.get()) : Shadow::constant();
-  v.partObjects[0] = std::move(nothing);
-  v.index = 0;
-  rec.objects.noteChange(v);
-}
 
 // The real state of a sequence iterator; null for iterators of other objects. The iterator of a tensor runs
 // over a tuple that nobody else sees.
@@ -104,32 +93,42 @@ int64_t placeOf(const Virtual& v, const pyapi::SequenceIterator& real) {
 
 }  // namespace
 
+// The real iterator is exhausted and has dropped its sequence. The sequence may grow again, but is not read.
+void Objects::endIterator(Virtual& v) {
+  const bool list = PyList_Check(v.partObjects[0].get());
+  pyapi::Ref<> nothing = pyapi::steal(list ? PyList_New(0) : PyTuple_New(0));
+  v.parts[0] = list ? newVirtual(VirtualKind::kList, nothing.get()) : Shadow::constant();
+  v.partObjects[0] = std::move(nothing);
+  v.index = 0;
+  noteChange(v);
+}
+
 // Updates the iterators that C code has moved on without a call of Python code. Example: zip() takes an item
 // of its first iterator before it finds that the second one has none left.
-void syncIterators(RecordContext& rec) {
-  std::erase_if(rec.tables.virtuals.iterators(), [&](uint32_t id) {
-    const Virtual& v = rec.tables.virtuals.at(id);
+void Objects::syncIterators() {
+  std::erase_if(virtuals_.iterators(), [&](uint32_t id) {
+    const Virtual& v = virtuals_.at(id);
     return v.kind != VirtualKind::kIterator || !v.object || Py_REFCNT(v.object.get()) == 1 ||
            (realIterator(v) == nullptr && !v.partObjects.empty());
   });
-  for (const uint32_t id : rec.tables.virtuals.iterators()) {
-    Virtual& v = rec.tables.virtuals.at(id);
+  for (const uint32_t id : virtuals_.iterators()) {
+    Virtual& v = virtuals_.at(id);
     const pyapi::SequenceIterator* real = realIterator(v);
     if (real == nullptr) continue;
     const Py_ssize_t size = Py_SIZE(v.partObjects[0].get());
     if (real->sequence == nullptr) {
-      if (size > 0) endIterator(rec, v);
+      if (size > 0) endIterator(v);
       continue;
     }
     // Some iterators run over a reversed copy. One of another length can't be compared with the container.
     if (real->sequence != v.partObjects[0].get() && Py_SIZE(real->sequence) != size) {
-      rec.abort(diag::Code::KTG0101, {pyapi::typeNameOf(v.object.get())});
+      roles_.breaks.abort(diag::Code::KTG0101, {pyapi::typeNameOf(v.object.get())});
       return;
     }
     const int64_t at = placeOf(v, *real);
     if (at != v.index) {
       v.index = at;
-      rec.objects.noteChange(v);
+      noteChange(v);
     }
   }
 }
@@ -157,7 +156,8 @@ std::optional<Shadow> Objects::advance(Shadow iterator, PyObject* item) {
         return static_cast<size_t>(at) < parts.size() ? std::optional(parts[static_cast<size_t>(at)])
                                                       : std::nullopt;
       }
-      if (v.parts[0].isConst() && rec_.guards.isFrozen(container)) return frozenPart(rec_, item);
+      if (v.parts[0].isConst() && roles_.containers.isFrozen(container))
+        return roles_.frozen.frozenPart(item);
       if (v.parts[0].isVirtual() && virtualOf(v.parts[0]).kind == VirtualKind::kDictView) {
         return advanceView(v.parts[0], at, item);
       }
@@ -185,7 +185,7 @@ std::optional<Shadow> Objects::advance(Shadow iterator, PyObject* item) {
     }
     case VirtualKind::kMap:
     case VirtualKind::kGenerator:
-      return rec_.callees.returned();
+      return roles_.frames.returned();
     default:
       return std::nullopt;
   }
@@ -209,7 +209,7 @@ std::optional<Shadow> Objects::advanceView(Shadow view, int64_t at, PyObject* it
 // item may need.
 bool Objects::prepareNext(Shadow iterator, CallSite site) {
   if (!iterator.isVirtual()) {
-    rec_.abort(diag::Code::KTG0101, {"an iterator that is older than the trace"});
+    roles_.breaks.abort(diag::Code::KTG0101, {"an iterator that is older than the trace"});
     return false;
   }
   Virtual& v = virtualOf(iterator);
@@ -221,7 +221,7 @@ bool Objects::prepareNext(Shadow iterator, CallSite site) {
       // This may need an instruction of the trace, which has to come before the current one is executed.
       if (items && torchapi::isTensor(PySequence_Fast_ITEMS(container)[v.index]))
         elementOf(v.parts[0], container, v.index);
-      return rec_.live();
+      return roles_.breaks.isLive();
     }
     case VirtualKind::kEnumerate:
       return prepareNext(v.parts[0]);
@@ -233,21 +233,21 @@ bool Objects::prepareNext(Shadow iterator, CallSite site) {
         bool simple = kind == VirtualKind::kIterator || kind == VirtualKind::kEnumerate ||
                       (kind == VirtualKind::kGenerator && generators == 1);
         if (!simple || !prepareNext(part)) {
-          rec_.abort(diag::Code::KTG0101, {"zip"});
+          roles_.breaks.abort(diag::Code::KTG0101, {"zip"});
           return false;
         }
       }
-      return rec_.live();
+      return roles_.breaks.isLive();
     case VirtualKind::kGenerator: {
       PendingFrame pending;
       pending.generator = &v;
       pending.rebuildable = site.instr != nullptr;
       pending.site = std::move(site);
-      rec_.callees.expectFrame(std::move(pending));
+      roles_.frames.expectFrame(std::move(pending));
       return true;
     }
     default:
-      rec_.abort(diag::Code::KTG0101, {pyapi::typeNameOf(v.object.get())});
+      roles_.breaks.abort(diag::Code::KTG0101, {pyapi::typeNameOf(v.object.get())});
       return false;
   }
 }
@@ -255,6 +255,27 @@ bool Objects::prepareNext(Shadow iterator, CallSite site) {
 // The shadow of one item. For dict items, iterated() gives the values' shadows; here the pair is described.
 Shadow Objects::itemOf(Shadow iterable, Shadow part, PyObject* item) {
   return iterable.isVirtual() && isItemsView(iterable) ? tupleOf(item, {Shadow::constant(), part}) : part;
+}
+
+bool Objects::exhausted(Shadow iterator) {
+  if (!iterator.isVirtual()) return false;
+  Virtual& v = virtualOf(iterator);
+  if (v.kind == VirtualKind::kEnumerate) return exhausted(v.parts[0]);
+  if (v.kind == VirtualKind::kZip) {
+    for (Shadow part : std::vector<Shadow>(v.parts)) {
+      if (exhausted(part)) return true;
+    }
+    return v.parts.empty();
+  }
+  if (v.kind != VirtualKind::kIterator) return false;
+  auto left = iterated(iterator, v.object.get());
+  return left && left->empty();
+}
+
+bool Objects::isItemsView(Shadow shadow) {
+  Virtual& v = virtualOf(shadow);
+  if (v.kind == VirtualKind::kDictView) return v.index == 2;
+  return v.kind == VirtualKind::kIterator && v.parts[0].isVirtual() && isItemsView(v.parts[0]);
 }
 
 }  // namespace kintsugi::capture

@@ -1,5 +1,8 @@
 #include "capture/plain_objects.h"
 
+#include "capture/enum_member.h"
+#include "pyapi/plain.h"
+
 namespace kintsugi::capture {
 
 bool isPlain(PyObject* object) {
@@ -19,6 +22,18 @@ bool isPlainTuple(PyObject* tuple) {
     if (!isPlainDeep(PyTuple_GET_ITEM(tuple, i))) return false;
   }
   return true;
+}
+
+// True for immutable objects that are compared by identity, or by C code: enum members, dtypes, devices,
+// types, functions.
+bool isIdentityValue(PyObject* object) {
+  if (PyType_Check(object) || PyFunction_Check(object) || PyModule_Check(object) || PyCFunction_Check(object))
+    return true;
+  return pyapi::isTorchConstant(object) || isEnumMember(object) || pyapi::isBoundEnumMember(object);
+}
+
+bool isEmptyTuple(PyObject* object) {
+  return object != nullptr && PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == 0;
 }
 
 }  // namespace kintsugi::capture

@@ -12,5 +12,6 @@ bool isPlainDeep(PyObject* object);  // plain, or a tuple of such; pinned by one
 bool isPlainTuple(PyObject* tuple);  // any tuple type with such elements
 // True for objects of which only the identity matters: a class, function, module ...
 bool isIdentityValue(PyObject* object);
+bool isEmptyTuple(PyObject* object);  // false for null
 
 }  // namespace kintsugi::capture

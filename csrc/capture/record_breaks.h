@@ -24,7 +24,7 @@
 
 namespace kintsugi::capture {
 
-class Breaks final : public BreakSink {
+class Breaks final : public BreakSink, public BreakErrors {
  public:
   Breaks(OperatorLog& operators, BreakLog& breakLog, FrameStack& frames, CurrentInstruction& instruction,
          const RecorderOptions& options, const VirtualTable& virtuals)
@@ -44,8 +44,8 @@ class Breaks final : public BreakSink {
   void noteBreak(diag::Code code, std::vector<std::string> args) override;  // before the step runs
   Flow raiseAssertion(const std::string& message);  // instead of the instruction; ends the recording
   bool isStrict() const override;
-  void refuse(const diag::Diagnostic& diagnostic);
-  Flow raiseRefused();
+  void refuse(const diag::Diagnostic& diagnostic) override;
+  Flow raiseRefused() override;
 
  private:
   bool resultUnused() const;

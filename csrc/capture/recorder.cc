@@ -224,7 +224,7 @@ Flow Recorder::record(ShadowFrame& frame, Activation& act, const Instr& instr) {
   checkShadows(frame, act, instr);
   if (blocks_.isPending()) steps_.flushBlock();
   if (!exceptions_.raised().empty()) emitRaised(context_);
-  if (!virtuals_.iterators().empty()) syncIterators(context_);
+  if (!virtuals_.iterators().empty()) objects_.syncIterators();
   if (!finalizers_.empty()) finalizers_.runPending();
   if (!finalizers_.empty() && returns(instr)) finalizers_.clearLocals(frame, act);
   if (!context_.live() && !lifetimes_.isReleased()) lifetimes_.releaseObjects();

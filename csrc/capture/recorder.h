@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "capture/context_roles.h"
 #include "capture/record_context.h"
 #include "capture/recorder_tables.h"
 #include "pyapi/arguments.h"
@@ -31,7 +32,7 @@ struct SideStart;
 class Recorder final : public StepObserver {
  public:
   Recorder(const RecorderOptions& options, PyObject* function, const pyapi::Arguments& args);
-  Recorder(const RecorderOptions& options, const SideStart& start);  // goes on after a side exit (restore.cc)
+  Recorder(const RecorderOptions& options, const SideStart& start);  // goes on after a side exit
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
   ~Recorder() override;
@@ -97,10 +98,12 @@ class Recorder final : public StepObserver {
   TraceFacts facts_;
   FinalizedObjects finalized_{{kept_, sources_, virtuals_, exceptions_, dead_, pauses_, breakLog_}};
 
-  Guards guards_{context_,     blocks_, constants_, document_, facts_,   finalized_,  finalizers_, frozen_,
-                 instruction_, kept_,   ops_,       overlays_, sources_, torchCalls_, virtuals_,   writer_};
-  Objects objects_{context_, dead_, facts_, ops_, overlays_, sources_, virtuals_};
-  Steps steps_{context_,    aliases_,   blocks_,     breakLog_, classVersions_, constants_,   document_,
+  ContextRoles contextRoles_{context_};
+  Guards guards_{guardRoles_, aliases_,     blocks_,  constants_,   document_, facts_,
+                 finalized_,  finalizers_,  frozen_,  instruction_, kept_,     ops_,
+                 overlays_,   sameTensors_, sources_, torchCalls_,  virtuals_, writer_};
+  Objects objects_{objectRoles_, dead_, facts_, ops_, overlays_, sources_, virtuals_};
+  Steps steps_{stepRoles_,  aliases_,   blocks_,     breakLog_, classVersions_, constants_,   document_,
                exceptions_, finalized_, finalizers_, frames_,   frozen_,        instruction_, ops_,
                overlays_,   pauses_,    sizeReads_,  states_,   virtuals_};
   TorchSteps torch_{context_, document_, exceptions_, frames_, instruction_, ops_, torchCalls_};
@@ -112,7 +115,7 @@ class Recorder final : public StepObserver {
   TransientStores transient_{context_, transforms_};
   Heap heap_{
       {breaks_, guards_, objects_, steps_, snapshots_, transient_}, document_.trace, overlays_, virtuals_};
-  Stores stores_{context_};
+  Stores stores_{{breaks_, guards_, guards_, objects_, objects_, heap_, contextRoles_}, frames_, virtuals_};
   Lifetimes lifetimes_{{breaks_, guards_, snapshots_, steps_, callees_},
                        blocks_,
                        classVersions_,
@@ -125,6 +128,13 @@ class Recorder final : public StepObserver {
                        sources_,
                        virtuals_,
                        watched_};
+  // What the first three parts ask of those that are made after them.
+  const Guards::Roles guardRoles_{breaks_, objects_, objects_,      snapshots_,    steps_,
+                                  steps_,  callees_, contextRoles_, contextRoles_, contextRoles_};
+  const Objects::Roles objectRoles_{breaks_,  guards_,       guards_,      guards_,
+                                    callees_, contextRoles_, contextRoles_};
+  const Steps::Roles stepRoles_{breaks_,    breaks_,    guards_,       guards_,
+                                snapshots_, snapshots_, contextRoles_, contextRoles_};
   FinalizerTracker finalizers_{
       {breakLog_, constants_, sources_, kept_, virtuals_, overlays_, frames_, instruction_, dead_, pauses_},
       lifetimes_.host()};

@@ -23,6 +23,8 @@
 
 namespace kintsugi::capture {
 
+struct PendingFrame;
+
 // Whether the recording goes on, its end, and graph breaks. Played by Breaks.
 class BreakSink {
  public:
@@ -33,6 +35,16 @@ class BreakSink {
 
  protected:
   ~BreakSink() = default;
+};
+
+// Breaks that are errors. Played by Breaks.
+class BreakErrors {
+ public:
+  virtual void refuse(const diag::Diagnostic& diagnostic) = 0;
+  virtual Flow raiseRefused() = 0;  // instead of the next instruction
+
+ protected:
+  ~BreakErrors() = default;
 };
 
 // The log of torch's operators that the instruction has called. Played by Steps.
@@ -71,6 +83,39 @@ class SourceGuards : public ConstantIds {
   ~SourceGuards() = default;
 };
 
+// Guards on classes, and pins of all that an object holds. Played by Guards.
+class ValuePins {
+ public:
+  virtual void guardTypeVersion(PyTypeObject* type) = 0;
+  virtual bool tryPinDeep(Shadow& shadow, PyObject* object) = 0;
+
+ protected:
+  ~ValuePins() = default;
+};
+
+// Guards on what is used of containers. Played by Guards.
+class ContainerPins {
+ public:
+  virtual void guardLength(Shadow shadow, PyObject* object, Py_ssize_t length) = 0;
+  virtual bool pinLength(Shadow shadow, PyObject* container) = 0;
+  virtual bool pinKeys(Shadow shadow, PyObject* dict) = 0;
+  virtual bool pinContainer(Shadow& shadow, PyObject* container) = 0;
+  virtual bool isFrozen(PyObject* object) const = 0;
+
+ protected:
+  ~ContainerPins() = default;
+};
+
+// Arguments of steps. Played by Guards.
+class StepArguments {
+ public:
+  virtual Shadow tensorShadow(PyObject* tensor, Shadow shadow) = 0;
+  virtual bool comesFromStep(Shadow shadow) const = 0;
+
+ protected:
+  ~StepArguments() = default;
+};
+
 // Objects that the trace knows by identity. Played by Objects.
 class KnownObjects {
  public:
@@ -92,6 +137,29 @@ class ContainerReads {
 
  protected:
   ~ContainerReads() = default;
+};
+
+// Elements of lists and tuples. Played by Objects.
+class SequenceReads {
+ public:
+  virtual std::optional<std::vector<Shadow>> elementsOf(Shadow shadow, PyObject* sequence) = 0;
+  virtual bool fitsList(const Overlay& overlay) = 0;
+
+ protected:
+  ~SequenceReads() = default;
+};
+
+// Writes to objects that are older than the trace. Played by Heap.
+class EffectWriter {
+ public:
+  virtual bool emitEffect(ir::Op op, const std::vector<std::pair<Shadow, PyObject*>>& parts,
+                          PyObject* name = nullptr) = 0;
+  virtual bool noteWrite(PyObject* dict, PyObject* key, Shadow value, PyObject* real) = 0;
+  virtual bool noteDelete(PyObject* dict, PyObject* key) = 0;
+  virtual bool lacksKey(Shadow shadow, PyObject* dict, PyObject* key) = 0;
+
+ protected:
+  ~EffectWriter() = default;
 };
 
 // Instructions of the trace. Played by Steps.
@@ -127,6 +195,29 @@ class SnapshotMaker {
 
  protected:
   ~SnapshotMaker() = default;
+};
+
+// States of frames. Played by Snapshots.
+class FrameStates {
+ public:
+  virtual bool isRunning(ir::RecipeId recipe) const = 0;
+  virtual ir::StateId makeState(ShadowFrame& frame, int32_t pc, size_t popped,
+                                const std::vector<Shadow>& extra, ir::ReturnAction action,
+                                ir::Operand replacement) = 0;
+
+ protected:
+  ~FrameStates() = default;
+};
+
+// Frames of Python functions that are about to be entered. Played by Callees.
+class FrameCalls {
+ public:
+  virtual void expectFrame(PendingFrame pending) = 0;
+  virtual PendingFrame methodFrame(PyObject* function, Shadow self, PyObject* object) = 0;
+  virtual Shadow returned() = 0;
+
+ protected:
+  ~FrameCalls() = default;
 };
 
 // Closes a generator that the program has dropped; its frames are recorded. Played by Callees.

@@ -25,7 +25,7 @@
 
 namespace kintsugi::capture {
 
-class Snapshots final : public SnapshotMaker {
+class Snapshots final : public SnapshotMaker, public FrameStates {
  public:
   struct Roles {
     BreakSink& breaks;
@@ -57,8 +57,8 @@ class Snapshots final : public SnapshotMaker {
   bool escapeHandled() override;
   bool canExit(ShadowFrame& frame) const { return frame.rebuildable; }
   ir::StateId makeState(ShadowFrame& frame, int32_t pc, size_t popped, const std::vector<Shadow>& extra,
-                        ir::ReturnAction action, ir::Operand replacement);
-  bool isRunning(ir::RecipeId recipe) const { return recipes_.isRunning(recipe); }
+                        ir::ReturnAction action, ir::Operand replacement) override;
+  bool isRunning(ir::RecipeId recipe) const override { return recipes_.isRunning(recipe); }
   size_t partCount() const { return recipes_.partCount(); }
   Recipes& recipes() { return recipes_; }
 

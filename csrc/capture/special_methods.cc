@@ -40,4 +40,13 @@ bool isSlot(PyObject* descriptor) {
   return PyType_HasFeature(owner, Py_TPFLAGS_HEAPTYPE) || pyapi::isDefaultDict(owner);
 }
 
+bool isProperty(PyObject* descriptor) { return pyapi::bindsLikeProperty(descriptor); }
+
+bool isFunctionName(PyObject* name) {
+  for (const char* known : {"__name__", "__qualname__", "__module__", "__doc__"}) {
+    if (PyUnicode_CompareWithASCIIString(name, known) == 0) return true;
+  }
+  return false;
+}
+
 }  // namespace kintsugi::capture

@@ -1,4 +1,4 @@
-// Special methods of types, looked up as CPython does: in the type, not in the object.
+// Special methods of types, looked up as CPython does: in the type, not in the object. Descriptors.
 //
 // Nothing here runs Python code, and no guard is added: the caller guards the type's version. The GIL is
 // needed. Example: if (PyObject* method = pythonMethod(object, "__len__")) ... it is called as a frame
@@ -15,5 +15,9 @@ PyObject* specialMethod(PyTypeObject* type, const char* name);
 PyObject* pythonMethod(PyObject* object, const char* name);
 // True for the descriptor of an entry of `__slots__`.
 bool isSlot(PyObject* descriptor);
+// True for a property and for objects of subclasses that get and set as properties do (torch's
+// dependent_property).
+bool isProperty(PyObject* descriptor);
+bool isFunctionName(PyObject* name);  // an attribute that names a function: `__name__` ...
 
 }  // namespace kintsugi::capture

@@ -1,18 +1,14 @@
 // Steps: instructions of the trace, opaque and modelled calls.
+#include "capture/steps.h"
+
 #include <algorithm>
 #include <string_view>
 
 #include "capture/aliases.h"
 #include "capture/breaks.h"
-#include "capture/calls/model.h"
-#include "capture/class_attributes.h"
-#include "capture/exceptions.h"
 #include "capture/finalizer_tracker.h"
 #include "capture/foreign.h"
 #include "capture/locals_watch.h"
-#include "capture/record_context.h"
-#include "capture/recorder_tables.h"
-#include "capture/sizes.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/callable_name.h"
 #include "pyapi/code.h"
@@ -36,8 +32,9 @@ size_t Steps::emit(Op op, const std::vector<Operand>& operands, const std::vecto
                    ir::StateId snap) {
   if ((ir::opInfo(op).flags & ir::kRaise) != 0 && snap != ir::kNone) checkHandlers(snap);
   for (const Operand& operand : operands) {
-    if (operand.kind != ir::OperandKind::kRecipe || !rec_.snapshots.isRunning(operand.id)) continue;
-    rec_.abort(diag::Code::KTG0302, {"generator that runs"});  // it can't be built before its frame is
+    if (operand.kind != ir::OperandKind::kRecipe || !roles_.states.isRunning(operand.id)) continue;
+    roles_.breaks.abort(diag::Code::KTG0302,
+                        {"generator that runs"});  // it can't be built before its frame is
   }
   const size_t at = document_.trace.append(op, operands, results, snap);
   if (op == Op::kCall || op == Op::kCallKnown) {
@@ -49,17 +46,17 @@ size_t Steps::emit(Op op, const std::vector<Operand>& operands, const std::vecto
 // An operation that raises in a frame that can't be rebuilt raises in the first outer frame that can be
 // (runtime/replay.cc). That would skip handlers in the frames between, so the recording ends if there is one.
 void Steps::checkHandlers(ir::StateId snap) {
-  const bool transform = Transforms::isInside(rec_);
+  const bool transform = roles_.surroundings.isInTransform();
   for (ShadowFrame* frame = frames_.current(); frame != nullptr; frame = frame->caller) {
     if (snap == ir::kNone || document_.trace.states[snap].rebuildable) return;
     snap = document_.trace.states[snap].parent;
     // torch's own handlers only leave the transform, which a replay never enters.
-    if (frame->transform || (transform && leavesTransforms(frame->code))) continue;
+    if (frame->transform || (transform && roles_.surroundings.leavesTransforms(frame->code))) continue;
     const pyapi::Handler handler = pyapi::findHandler(frame->code, frame->act->pc - 1);
     // A handler of the program begins with PUSH_EXC_INFO. A clean-up that CPython's compiler has made does
     // not.
     if (handler.target < 0 || CodeInfo::of(frame->code)->at(handler.target).op != op::PUSH_EXC_INFO) continue;
-    rec_.abort(diag::Code::KTG0103, {"an operation that may raise, under a handler"});
+    roles_.breaks.abort(diag::Code::KTG0103, {"an operation that may raise, under a handler"});
     return;
   }
 }
@@ -68,9 +65,9 @@ void Steps::checkHandlers(ir::StateId snap) {
 // the step, with the state at which the next instruction begins.
 void Steps::flushBlock() {
   blocks_.setPending(false);
-  ir::StateId snap = rec_.snapshots.stateBefore();
+  ir::StateId snap = roles_.snapshots.stateBefore();
   emit(Op::kGuardBlock, {Operand::integer(blocks_.newest())}, {}, snap);
-  if (!aliases_.empty()) applyAliases(rec_);
+  if (!aliases_.empty()) roles_.surroundings.applyAliases();
 }
 
 void Steps::invalidateReads() {
@@ -95,8 +92,8 @@ void Steps::checkBlocks() {
     if (!guarded[block] || document_.trace.states[ins.snap].rebuildable) continue;
     ir::ConstId code = document_.trace.states[ins.snap].code;
     auto* where = reinterpret_cast<PyCodeObject*>(constants_.at(code));
-    rec_.abort(diag::Code::KTG0103,
-               {std::string("after a step in ") + PyUnicode_AsUTF8(pyapi::qualifiedNameOf(where))});
+    roles_.breaks.abort(diag::Code::KTG0103,
+                        {std::string("after a step in ") + PyUnicode_AsUTF8(pyapi::qualifiedNameOf(where))});
     breakLog_.setFailedIn(document_.trace.states[ins.snap].parent == ir::kNone ? nullptr
                                                                                : constants_.at(code));
     return;
@@ -124,59 +121,35 @@ std::vector<uint64_t> versionsOf(const std::vector<PyObject*>& args) {
 
 }  // namespace
 
-// True if a container that the trace has made holds mutable objects. Each of those must stay one object for
-// everybody.
-bool Objects::holdsMutable(Shadow shadow) {
-  Virtual& v = virtualOf(shadow);
-  auto isMutable = [&](Shadow part) {
-    return part.isVirtual() && virtualOf(part).kind != VirtualKind::kTuple &&
-           virtualOf(part).kind != VirtualKind::kSlice && virtualOf(part).kind != VirtualKind::kRange &&
-           virtualOf(part).kind != VirtualKind::kMethod;
-  };
-  if (v.kind == VirtualKind::kTuple || v.kind == VirtualKind::kList || v.kind == VirtualKind::kSet) {
-    for (Shadow part : v.parts) {
-      if (isMutable(part) || (part.isVirtual() && holdsMutable(part))) return true;
-    }
-  }
-  if (v.kind == VirtualKind::kDict && v.entries) {
-    PyObject *key, *encoded;
-    Py_ssize_t at = 0;
-    while (PyDict_Next(v.entries.get(), &at, &key, &encoded)) {
-      if (isMutable(decodeShadow(encoded))) return true;
-    }
-  }
-  return false;
-}
-
-bool Steps::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand>& operands) {
+bool Steps::callOperands(CallValues& ctx, CallKind kind, std::vector<Operand>& operands) {
   Operand callee;
   Shadow callable = ctx.callableShadow;
-  if (kind == CallKind::kOpaque && !rec_.snapshots.escapeHandled()) return false;
-  if (callable.isSource() && !rec_.guards.comesFromStep(callable) && !rec_.guards.pin(callable, ctx.callable))
+  if (kind == CallKind::kOpaque && !roles_.snapshots.escapeHandled()) return false;
+  if (callable.isSource() && !roles_.arguments.comesFromStep(callable) &&
+      !roles_.guards.pin(callable, ctx.callable))
     return false;
-  if (kind == CallKind::kOpaque && callable.isVirtual() && !rec_.snapshots.escape(callable, ctx.callable))
+  if (kind == CallKind::kOpaque && callable.isVirtual() && !roles_.snapshots.escape(callable, ctx.callable))
     return false;
-  if (!rec_.snapshots.operandOf(callable, ctx.callable, callee)) {
-    rec_.abort(diag::Code::KTG0302, {pyapi::callableName(ctx.callable)});
+  if (!roles_.snapshots.operandOf(callable, ctx.callable, callee)) {
+    roles_.breaks.abort(diag::Code::KTG0302, {pyapi::callableName(ctx.callable)});
     return false;
   }
   operands.push_back(callee);
   for (size_t i = 0; i < ctx.total(); ++i) {
     Shadow shadow = ctx.shadows.any(i);
     if (torchapi::isTensor(ctx.args.any(i)) && !isForeign(shadow, ctx.args.any(i)))
-      shadow = rec_.guards.tensorShadow(ctx.args.any(i), shadow);
+      shadow = roles_.arguments.tensorShadow(ctx.args.any(i), shadow);
     // The step may see or keep the identity of an instance, so it escapes. Of a plain container only the
     // items are read.
-    bool identity = shadow.isVirtual() &&
-                    (rec_.objects.virtualOf(shadow).kind == VirtualKind::kInstance ||
-                     rec_.objects.virtualOf(shadow).kind == VirtualKind::kClass ||
-                     rec_.objects.virtualOf(shadow).kind == VirtualKind::kFunction ||
-                     isConsumed(rec_.objects.virtualOf(shadow)) || rec_.objects.holdsMutable(shadow));
-    if ((kind == CallKind::kOpaque || identity) && !rec_.snapshots.escape(shadow, ctx.args.any(i)))
+    bool identity = shadow.isVirtual() && (virtuals_[shadow].kind == VirtualKind::kInstance ||
+                                           virtuals_[shadow].kind == VirtualKind::kClass ||
+                                           virtuals_[shadow].kind == VirtualKind::kFunction ||
+                                           isConsumed(virtuals_[shadow]) || virtuals_.holdsMutable(shadow));
+    if ((kind == CallKind::kOpaque || identity) && !roles_.snapshots.escape(shadow, ctx.args.any(i)))
       return false;
     Operand operand;
-    if (!rec_.live() || !rec_.snapshots.operandOf(shadow, ctx.args.any(i), operand)) {
-      rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.args.any(i))});
+    if (!roles_.breaks.isLive() || !roles_.snapshots.operandOf(shadow, ctx.args.any(i), operand)) {
+      roles_.breaks.abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.args.any(i))});
       return false;
     }
     operands.push_back(operand);
@@ -184,7 +157,7 @@ bool Steps::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand>& 
   return true;
 }
 
-size_t Steps::emitCall(CallContext& ctx, CallKind kind, const std::vector<Operand>& operands,
+size_t Steps::emitCall(CallValues& ctx, CallKind kind, const std::vector<Operand>& operands,
                        ir::StateId snap) {
   const Op op = kind == CallKind::kOpaque  ? Op::kCall
                 : kind == CallKind::kKnown ? Op::kCallKnown
@@ -202,16 +175,17 @@ size_t Steps::emitCall(CallContext& ctx, CallKind kind, const std::vector<Operan
   return at;
 }
 
-Shadow Steps::appendCall(CallContext& ctx, CallKind kind, const std::vector<Operand>& operands,
+Shadow Steps::appendCall(CallValues& ctx, CallKind kind, const std::vector<Operand>& operands,
                          ir::StateId snap, PyObject* result) {
-  if (blocks_.isPending()) rec_.abort(diag::Code::KTG0103, {"a second step of one instruction"});
+  if (blocks_.isPending()) roles_.breaks.abort(diag::Code::KTG0103, {"a second step of one instruction"});
   const ir::ValueId value = document_.trace.code[emitCall(ctx, kind, operands, snap)].firstResult;
   blocks_.next();
   blocks_.setPending(true);
   if (kind == CallKind::kOpaque) invalidateReads();
   finalized_.add(result);
   const bool alone = Py_REFCNT(result) == 1;
-  const Shadow shadow = rec_.guards.readSource(guard::SourceKind::kValue, ir::kNone, nullptr, value, result);
+  const Shadow shadow =
+      roles_.guards.readSource(guard::SourceKind::kValue, ir::kNone, nullptr, value, result);
   if (alone) finalizers_.track(result, shadow);
   return shadow;
 }
@@ -238,68 +212,67 @@ bool runsWhenDropped(PyObject* object) {
 
 // After this step a replay drops an object of the trace that was built. The program may drop it later, and a
 // weak reference would tell the difference. Returns false if the recording has ended.
-bool checkWeaklyHeld(RecordContext& rec, CallContext& ctx) {
+bool Steps::checkWeaklyHeld(CallValues& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     const Shadow shadow = ctx.shadows.any(i);
-    if (shadow.isSource() && rec.guards.comesFromStep(shadow)) rec.tables.finalized.addPart(ctx.args.any(i));
+    if (shadow.isSource() && roles_.arguments.comesFromStep(shadow)) finalized_.addPart(ctx.args.any(i));
     if (!shadow.isVirtual()) continue;
-    const Virtual& v = rec.objects.virtualOf(ctx.shadows.any(i));
+    const Virtual& v = virtuals_[ctx.shadows.any(i)];
     if (v.kind != VirtualKind::kInstance || v.value == ir::kNone || !isWeaklyReferenced(ctx.args.any(i)))
       continue;
-    rec.abort(diag::Code::KTG0302,
-              {std::string(pyapi::typeNameOf(ctx.args.any(i))) + " (weakly referenced)"});
+    roles_.breaks.abort(diag::Code::KTG0302,
+                        {std::string(pyapi::typeNameOf(ctx.args.any(i))) + " (weakly referenced)"});
     return false;
   }
   return true;
 }
 
-Flow Steps::callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result) {
+Flow Steps::callStep(CallValues& ctx, CallKind kind, const char* reason, Shadow& result) {
   std::vector<Operand> operands;
   for (size_t i = 0; i < ctx.total(); ++i) {  // iterating over a map object calls its function
-    if (ctx.shadows.any(i).isVirtual() &&
-        rec_.objects.virtualOf(ctx.shadows.any(i)).kind == VirtualKind::kMap) {
+    if (ctx.shadows.any(i).isVirtual() && virtuals_[ctx.shadows.any(i)].kind == VirtualKind::kMap) {
       kind = CallKind::kOpaque;
       reason = "";
     }
   }
   finalized_.freeForStep();
   if (!callOperands(ctx, kind, operands)) return execute(ctx.act, ctx.instr);
-  ir::StateId snap = rec_.snapshots.stateBefore();
+  ir::StateId snap = roles_.snapshots.stateBefore();
   std::vector<pyapi::Ref<>> alive;  // the instruction drops its arguments
   for (size_t i = 0; i < ctx.total(); ++i) alive.push_back(pyapi::newRef(ctx.args.any(i)));
   std::vector<PyObject*> args(ctx.args.begin(), ctx.args.end());
   ctx.args.replace(args.data());
   if (kind == CallKind::kOpaque && reason != nullptr)
-    rec_.breaks.noteBreak(diag::Code::KTG0101, {pyapi::callableName(ctx.callable)});
+    roles_.breaks.noteBreak(diag::Code::KTG0101, {pyapi::callableName(ctx.callable)});
   const std::vector<uint64_t> versions = versionsOf(args);
   Flow flow;
   pauses_.expectNoCalls();
   if (kind == CallKind::kOpaque) classVersions_.expectWrites();
   const bool held = kind == CallKind::kOpaque && !finalizers_.empty();
   if (held && !finalizers_.release()) return execute(ctx.act, ctx.instr);
-  const LocalsWatch watch(rec_);
+  const LocalsWatch watch(frames_, virtuals_);
   {
     const Paused paused(pauses_);
     flow = execute(ctx.act, ctx.instr);
   }
-  if (rec_.live() && watch.changed())
-    rec_.abort(diag::Code::KTG0303, {"a variable of a frame that was set through f_locals"});
+  if (roles_.breaks.isLive() && watch.changed())
+    roles_.breaks.abort(diag::Code::KTG0303, {"a variable of a frame that was set through f_locals"});
   if (held) finalizers_.reclaim();
-  if (held && !rec_.live()) return flow;
+  if (held && !roles_.breaks.isLive()) return flow;
   if (flow == Flow::kRaise) {
     exceptions_.setUnsafe(
         !recordRaised(ctx, kind == CallKind::kPure ? CallKind::kKnown : kind, operands, snap));
-    if (kind == CallKind::kOpaque && rec_.live()) forgetEscaped(ctx);
+    if (kind == CallKind::kOpaque && roles_.breaks.isLive()) forgetEscaped(ctx);
     return flow;
   }
   if (ctx.pushes && runsWhenDropped(ctx.act.peek(ctx.resultDepth))) {
-    rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.act.peek(ctx.resultDepth))});
+    roles_.breaks.abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.act.peek(ctx.resultDepth))});
     return flow;
   }
-  if (kind != CallKind::kOpaque && !checkWeaklyHeld(rec_, ctx)) return flow;
-  if (kind == CallKind::kOpaque && rec_.breaks.isStrict() && versionsOf(args) != versions) {
-    rec_.breaks.refuse(diagnosticAt(frames_.current(), diag::Code::KTG0101,
-                                    {pyapi::callableName(ctx.callable) + ", which writes to a tensor,"}));
+  if (kind != CallKind::kOpaque && !checkWeaklyHeld(ctx)) return flow;
+  if (kind == CallKind::kOpaque && roles_.breaks.isStrict() && versionsOf(args) != versions) {
+    roles_.errors.refuse(diagnosticAt(frames_.current(), diag::Code::KTG0101,
+                                      {pyapi::callableName(ctx.callable) + ", which writes to a tensor,"}));
   }
   diag::Diagnostic* last = breakLog_.last();
   if (pauses_.calledBack() && kind == CallKind::kOpaque && std::ranges::any_of(args, isPythonCode) &&
@@ -316,10 +289,10 @@ Flow Steps::callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow
   return flow;
 }
 
-Flow Steps::quietCall(CallContext& ctx) {
+Flow Steps::quietCall(CallValues& ctx) {
   std::vector<Operand> operands;
   if (!callOperands(ctx, CallKind::kKnown, operands)) return execute(ctx.act, ctx.instr);
-  const ir::StateId snap = rec_.snapshots.stateBefore();
+  const ir::StateId snap = roles_.snapshots.stateBefore();
   pauses_.expectNoCalls();
   Flow flow;
   {
@@ -327,10 +300,11 @@ Flow Steps::quietCall(CallContext& ctx) {
     flow = execute(ctx.act, ctx.instr);
   }
   if (flow != Flow::kNext || pauses_.calledBack()) {
-    rec_.abort(diag::Code::KTG0303, {"Python code ran where a result was looked up"});
+    roles_.breaks.abort(diag::Code::KTG0303, {"Python code ran where a result was looked up"});
     return flow;
   }
-  if (rec_.live()) document_.trace.code[emitCall(ctx, CallKind::kKnown, operands, snap)].deferrable = true;
+  if (roles_.breaks.isLive())
+    document_.trace.code[emitCall(ctx, CallKind::kKnown, operands, snap)].deferrable = true;
   return flow;
 }
 
@@ -341,10 +315,10 @@ bool isEscapedDeque(const Virtual& v) {
 
 // Objects that were handed to unknown code are treated like older objects from now on: their parts are read
 // again, under guards.
-void Steps::forgetEscaped(CallContext& ctx) {
+void Steps::forgetEscaped(CallValues& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (torchapi::isTensor(ctx.args.any(i))) {
-      if (auto value = ops_.valueOf(ctx.args.any(i))) forgetMeta(rec_, *value);
+      if (auto value = ops_.valueOf(ctx.args.any(i))) roles_.sizes.forgetMeta(*value);
     }
   }
   forgetEscapedObjects();
@@ -356,8 +330,8 @@ void Steps::forgetEscapedObjects() {
     if (v->value != ir::kNone && dropped && v->object && isWeaklyReferenced(v->object.get())) {
       // A replay drops the object after this step. The program may drop it later, and a weak reference would
       // tell the difference.
-      rec_.abort(diag::Code::KTG0302,
-                 {std::string(pyapi::typeNameOf(v->object.get())) + " (weakly referenced)"});
+      roles_.breaks.abort(diag::Code::KTG0302,
+                          {std::string(pyapi::typeNameOf(v->object.get())) + " (weakly referenced)"});
       return;
     }
     bool mutableKind = v->kind == VirtualKind::kList || v->kind == VirtualKind::kDict ||
@@ -373,7 +347,7 @@ void Steps::forgetEscapedObjects() {
   overlays_.clear();
 }
 
-Flow Steps::replaceCall(CallContext& ctx, pyapi::Ref<> result) {
+Flow Steps::replaceCall(CallValues& ctx, pyapi::Ref<> result) {
   instruction_.setExecuted(true);
   if (!result) return Flow::kRaise;
   for (size_t i = 0; i < ctx.popped; ++i) {
@@ -387,23 +361,29 @@ Flow Steps::replaceCall(CallContext& ctx, pyapi::Ref<> result) {
 
 // Makes the operands of a call without any side effect on the recording, since the call may not be written at
 // all.
-bool Steps::quietOperands(CallContext& ctx, std::vector<Operand>& operands) {
+bool Steps::quietOperands(CallValues& ctx, std::vector<Operand>& operands) {
   Operand operand;
-  if (!rec_.snapshots.operandOf(ctx.callableShadow, ctx.callable, operand)) return false;
+  if (!roles_.snapshots.operandOf(ctx.callableShadow, ctx.callable, operand)) return false;
   operands.push_back(operand);
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!rec_.snapshots.operandOf(ctx.shadows.any(i), ctx.args.any(i), operand)) return false;
+    if (!roles_.snapshots.operandOf(ctx.shadows.any(i), ctx.args.any(i), operand)) return false;
     operands.push_back(operand);
   }
   return true;
 }
 
 Flow Steps::execute(Activation& act, const Instr& instr) {
-  if (breakLog_.isToBeRaised()) return rec_.breaks.raiseRefused();
+  if (breakLog_.isToBeRaised()) return roles_.errors.raiseRefused();
   instruction_.setExecuted(true);
   const Flow flow = act.execute(instr);
   instruction_.setFlow(flow);
   return flow;
+}
+
+CallKind Steps::stepKind(PyObject* object) {
+  if (torchapi::isTensor(object) || !PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE))
+    return CallKind::kKnown;
+  return CallKind::kOpaque;
 }
 
 }  // namespace kintsugi::capture

@@ -16,6 +16,7 @@
 
 #include "capture/aliases.h"
 #include "capture/call_context.h"
+#include "capture/context_roles.h"
 #include "capture/finalized_objects.h"
 #include "capture/finalizer_tracker.h"
 #include "capture/roles.h"
@@ -36,17 +37,26 @@
 
 namespace kintsugi::capture {
 
-struct RecordContext;
-
 class Steps final : public TraceWriter, public StaleReads, public OperatorLog {
  public:
-  Steps(RecordContext& rec, AliasList& aliases, GuardBlocks& blocks, BreakLog& breakLog,
+  // The recorder makes some of these parts after this one.
+  struct Roles {
+    BreakSink& breaks;
+    BreakErrors& errors;
+    SourceGuards& guards;
+    StepArguments& arguments;
+    SnapshotMaker& snapshots;
+    FrameStates& states;
+    OpenSizes& sizes;
+    StepSurroundings& surroundings;
+  };
+  Steps(const Roles& roles, AliasList& aliases, GuardBlocks& blocks, BreakLog& breakLog,
         ClassVersions& classVersions, ConstantPool& constants, guard::Document& document,
         ExceptionLog& exceptions, FinalizedObjects& finalized, FinalizerTracker& finalizers,
         FrameStack& frames, FrozenObjects& frozen, CurrentInstruction& instruction, torchapi::OpRecorder& ops,
         Overlays& overlays, Pauses& pauses, SizeReads& sizeReads, GlobalStates& states,
         VirtualTable& virtuals)
-      : rec_(rec),
+      : roles_(roles),
         aliases_(aliases),
         blocks_(blocks),
         breakLog_(breakLog),
@@ -74,34 +84,34 @@ class Steps final : public TraceWriter, public StaleReads, public OperatorLog {
   void discardOperators() override { ops_.discard(); }
 
   // Runs the instruction unrecorded and writes it as a call. The caller pushes the result's shadow.
-  Flow callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result);
+  Flow callStep(CallValues& ctx, CallKind kind, const char* reason, Shadow& result);
   // Runs an instruction whose result is known, and writes it as a call that may be deferred.
-  Flow quietCall(CallContext& ctx);
+  Flow quietCall(CallValues& ctx);
   CallKind stepKind(PyObject* object);  // the kind of a step with such an argument
   // A model has the result: the instruction is not executed.
-  Flow replaceCall(CallContext& ctx, pyapi::Ref<> result);
-  Shadow appendCall(CallContext& ctx, CallKind kind, const std::vector<ir::Operand>& operands,
+  Flow replaceCall(CallValues& ctx, pyapi::Ref<> result);
+  Shadow appendCall(CallValues& ctx, CallKind kind, const std::vector<ir::Operand>& operands,
                     ir::StateId snap, PyObject* result);
   // The call has raised: writes a step that is expected to raise again. False: no exit is possible here.
-  bool recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Operand> operands, ir::StateId snap);
+  bool recordRaised(CallValues& ctx, CallKind kind, std::vector<ir::Operand> operands, ir::StateId snap);
   // Makes the operands of a call without side effects on the recording, since the call may not be written at
   // all.
-  bool quietOperands(CallContext& ctx, std::vector<ir::Operand>& operands);
+  bool quietOperands(CallValues& ctx, std::vector<ir::Operand>& operands);
 
   void flushBlock() override;       // writes the pending guard block
   void invalidateReads() override;  // after an opaque step: everything has to be read again
   // After an opaque step: objects that it was given are like older ones.
-  void forgetEscaped(CallContext& ctx);
+  void forgetEscaped(CallValues& ctx);
   void forgetEscapedObjects() override;
   void checkBlocks();  // at the end: a guard block with guards needs a rebuildable snapshot
 
  private:
   void checkHandlers(ir::StateId snap);
-  bool callOperands(CallContext& ctx, CallKind kind, std::vector<ir::Operand>& operands);
-  size_t emitCall(CallContext& ctx, CallKind kind, const std::vector<ir::Operand>& operands,
-                  ir::StateId snap);
+  bool checkWeaklyHeld(CallValues& ctx);
+  bool callOperands(CallValues& ctx, CallKind kind, std::vector<ir::Operand>& operands);
+  size_t emitCall(CallValues& ctx, CallKind kind, const std::vector<ir::Operand>& operands, ir::StateId snap);
 
-  RecordContext& rec_;
+  const Roles& roles_;
   AliasList& aliases_;
   GuardBlocks& blocks_;
   BreakLog& breakLog_;

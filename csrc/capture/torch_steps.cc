@@ -417,4 +417,39 @@ std::optional<bool> TorchSteps::tensorTruth(Shadow shadow, PyObject* tensor, boo
   return truth == 1;
 }
 
+// True if the object may be an argument of a torch function that is recorded through the dispatcher.
+bool TorchSteps::acceptsTorch(Shadow shadow, PyObject* object) {
+  if (torchapi::isTensor(object))
+    return torchapi::isExactTensorType(Py_TYPE(object)) && !isForeign(shadow, object);
+  if (isPlain(object) || (shadow.isConst() && isNumpyScalar(object))) return true;
+  if (shadow.isSource() && pyapi::isNumpyNumber(object)) return true;  // its value is guarded
+  if (shadow.isVirtual()) {
+    Virtual& v = rec_.objects.virtualOf(shadow);
+    switch (v.kind) {
+      case VirtualKind::kRange:
+      case VirtualKind::kSlice:
+        return true;
+      case VirtualKind::kTuple:
+      case VirtualKind::kList:
+        for (size_t i = 0; i < v.parts.size(); ++i) {
+          PyObject* item = PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i);
+          if (!acceptsTorch(v.parts[i], item)) return false;
+        }
+        return true;
+      default:
+        return false;
+    }
+  }
+  if (PyTuple_Check(object) || PyList_CheckExact(object)) {
+    for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i) {
+      PyObject* item = PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i);
+      if (!acceptsTorch(Shadow::constant(), item)) return false;
+    }
+    return true;
+  }
+  if (PySlice_Check(object) || PyRange_Check(object)) return true;
+  if (PyFunction_Check(object) || PyModule_Check(object) || PyCFunction_Check(object)) return false;
+  return isIdentityValue(object) || pyapi::isA(object, pyapi::Known::kTorchGenerator);
+}
+
 }  // namespace kintsugi::capture

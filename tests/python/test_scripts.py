@@ -21,6 +21,7 @@ check_sizes = load("check_sizes")
 check_statics = load("check_statics")
 check_references = load("check_references")
 check_comments = load("check_comments")
+check_methods = load("check_methods")
 check_docs = load("check_docs")
 api_reference = load("api_reference")
 
@@ -73,6 +74,36 @@ def test_statics_do_not_run_python(tmp_path: Path, text: str, expected: str) -> 
     assert [p.split(" in ")[0] for p in problems] == (
         [f"csrc/capture/x.cc:2: {expected}()"] if expected else []
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("torch_steps.cc", "bool TorchSteps::accepts(int x) {\n  return x;\n}\n", ""),
+        ("torch_steps_symbolic.cc", "bool TorchSteps::accepts(int x) { return x; }\n", ""),
+        ("calls/support.cc", "bool TorchSteps::accepts(int x) {\n  return x;\n}\n", "TorchSteps::accepts"),
+        ("steps.cc", "bool TorchSteps::accepts() { return true; }\n", "TorchSteps::accepts"),
+        ("guardsman.cc", "Guards::Guards(int x) : x_(x) {}\n", "Guards::Guards"),
+        ("aside.cc", "Guards::~Guards() { x_ = 0; }\n", "Guards::~Guards"),
+        ("aside.cc", "Guards& Guards::operator=(int x) { return *this; }\n", "Guards::operator="),
+        ("aside.cc", "std::vector<int> f(Guards::Kind kind) { return {}; }\n", ""),
+        ("aside.cc", "struct Aside {\n  int f() { return Guards::count(); }\n};\n", ""),
+        ("aside.cc", "int f() {\n  return Guards::count();\n}\n", ""),
+    ],
+)
+def test_a_method_stands_in_a_file_of_its_class(tmp_path: Path, name: str, text: str, expected: str) -> None:
+    write(tmp_path, f"csrc/capture/{name}", f"namespace kintsugi::capture {{\n\n{text}\n}}\n")
+    problems = check_methods.check_tree(tmp_path)
+    assert [p.split(" is not")[0] for p in problems] == (
+        [f"csrc/capture/{name}:3: {expected}"] if expected else []
+    )
+
+
+def test_an_exception_for_methods_that_is_not_needed_is_found(tmp_path: Path) -> None:
+    write(tmp_path, "csrc/capture/tables/overlays.cc", "void Overlay::f() {}\n")
+    assert check_methods.check_tree(tmp_path) == [
+        "check_methods.py: no method of WrittenEntries is in csrc/capture/tables/overlays.cc"
+    ]
 
 
 @pytest.mark.parametrize(

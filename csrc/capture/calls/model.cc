@@ -8,8 +8,11 @@
 #include <unordered_set>
 #include <utility>
 
+#include "capture/calls/inner_code.h"
 #include "capture/numbers.h"
 #include "capture/shown.h"
+#include "pyapi/code.h"
+#include "pyapi/functions.h"
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/plain.h"
@@ -398,6 +401,53 @@ Flow runVirtual(CallContext& ctx, VirtualKind kind, Shadow& result) {
   Flow flow = run(ctx);
   if (flow == Flow::kNext && ctx.rec.live()) result = ctx.rec.objects.newVirtual(kind, ctx.act.peek(1));
   return flow;
+}
+
+Flow unknownSequence(CallContext& ctx, Shadow& result) { return opaqueModel(ctx, result); }
+
+const ModelEntry* entryBehind(PyObject* callable) {
+  const ModelEntry* entry = entryOf(callable);
+  if (entry != nullptr || !PyFunction_Check(callable) || !isTorchWrapper(callable)) return entry;
+  static PyObject* name = PyUnicode_InternFromString("__wrapped__");
+  PyObject* dict = pyapi::attributesOf(pyapi::asFunction(callable));
+  PyObject* wrapped = dict == nullptr ? nullptr : PyDict_GetItemWithError(dict, name);
+  return wrapped == nullptr ? nullptr : entryOf(wrapped);
+}
+
+CallModel modelOfFunction(PyObject* function) {
+  const ModelEntry* entry = entryBehind(function);
+  return entry != nullptr ? entry->model : modelOfCode(PyFunction_GET_CODE(function));
+}
+
+bool acceptsArguments(PyObject* called, const CallContext& ctx) {
+  const bool made = PyType_Check(called);
+  PyObject* function = made ? specialMethod(reinterpret_cast<PyTypeObject*>(called), "__init__") : called;
+  KINTSUGI_CHECK(function != nullptr && PyFunction_Check(function), "a polyfill that is no Python code");
+  const size_t self = made ? 1 : 0;
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  const auto count = static_cast<size_t>(pyapi::argumentCount(code));
+  const size_t named = count + static_cast<size_t>(pyapi::keywordOnlyCount(code));
+  if (self + ctx.positional > count && (pyapi::flagsOf(code) & CO_VARARGS) == 0) return false;
+  std::vector<bool> given(named);
+  for (size_t i = 0; i < std::min(self + ctx.positional, count); ++i) given[i] = true;
+  pyapi::Ref<> names = pyapi::steal(PyCode_GetVarnames(code));
+  for (size_t i = ctx.positional; i < ctx.total(); ++i) {
+    auto at = static_cast<size_t>(pyapi::positionalOnlyCount(code));
+    while (at < named && PyUnicode_Compare(PyTuple_GET_ITEM(names.get(), at), ctx.nameOf(i)) != 0) ++at;
+    if (at == named && (pyapi::flagsOf(code) & CO_VARKEYWORDS) == 0) return false;
+    if (at < named && given[at]) return false;
+    if (at < named) given[at] = true;
+  }
+  PyObject* defaults = PyFunction_GET_DEFAULTS(function);
+  PyObject* keywordDefaults = PyFunction_GET_KW_DEFAULTS(function);
+  const size_t optional = defaults != nullptr ? static_cast<size_t>(PyTuple_GET_SIZE(defaults)) : 0;
+  for (size_t i = 0; i < named; ++i) {
+    const bool defaulted = i < count ? i + optional >= count
+                                     : keywordDefaults != nullptr &&
+                                           PyDict_Contains(keywordDefaults, PyTuple_GET_ITEM(names.get(), i));
+    if (!given[i] && !defaulted) return false;
+  }
+  return true;
 }
 
 }  // namespace kintsugi::capture

@@ -122,10 +122,6 @@ constexpr ModelRow kRows[] = {
 
 }  // namespace
 
-void Guards::freeze(PyObject* object) {
-  if (frozen_.add(object)) kept_.add(object);
-}
-
 Shadow frozenPart(RecordContext& rec, PyObject* object) {
   if (!isFreezable(object)) return classValue(rec, object);
   rec.guards.freeze(object);

@@ -1,4 +1,4 @@
-// The frames of the snapshot that a side trace begins with, innermost first (restore.cc).
+// The frames of the snapshot that a side trace begins with, innermost first (recorder_restore.cc).
 //
 // The innermost frame is entered first and runs on. Each outer frame waits for the result of the frame inside
 // it. It has a RestoredFrame of its own until then, since CPython has not entered it yet. Owned by the

@@ -118,4 +118,29 @@ Virtual* VirtualTable::ofRunningGenerator(const Activation& act) const {
   return v != nullptr && v->kind == VirtualKind::kGenerator && v->value == ir::kNone ? v : nullptr;
 }
 
+// True if a container that the trace has made holds mutable objects. Each of those must stay one object for
+// everybody.
+bool VirtualTable::holdsMutable(Shadow shadow) const {
+  const Virtual& v = (*this)[shadow];
+  auto isMutable = [&](Shadow part) {
+    if (!part.isVirtual()) return false;
+    const VirtualKind kind = (*this)[part].kind;
+    return kind != VirtualKind::kTuple && kind != VirtualKind::kSlice && kind != VirtualKind::kRange &&
+           kind != VirtualKind::kMethod;
+  };
+  if (v.kind == VirtualKind::kTuple || v.kind == VirtualKind::kList || v.kind == VirtualKind::kSet) {
+    for (Shadow part : v.parts) {
+      if (isMutable(part) || (part.isVirtual() && holdsMutable(part))) return true;
+    }
+  }
+  if (v.kind == VirtualKind::kDict && v.entries) {
+    PyObject *key, *encoded;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(v.entries.get(), &at, &key, &encoded)) {
+      if (isMutable(decodeShadow(encoded))) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace kintsugi::capture

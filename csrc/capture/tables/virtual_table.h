@@ -32,7 +32,7 @@ class VirtualTable {
  public:
   Shadow add(VirtualKind kind, PyObject* object);
 
-  Virtual& operator[](Shadow shadow) { return *virtuals_[shadow.virtualId()]; }
+  Virtual& operator[](Shadow shadow) const { return *virtuals_[shadow.virtualId()]; }
   Virtual& at(uint32_t id) const { return *virtuals_[id]; }
   std::optional<uint32_t> find(PyObject* object) const;
   Virtual* findObject(PyObject* object) const;  // null: it is not among them
@@ -61,6 +61,10 @@ class VirtualTable {
   Shadow shadowOf(Shadow shadow, PyObject* object) const;
   // The generator whose frame runs; null if the trace does not know it, because it has escaped.
   Virtual* ofRunningGenerator(const Activation& act) const;
+
+  // True for a container of the trace that holds mutable objects. Each of those must stay one object for
+  // everybody.
+  bool holdsMutable(Shadow shadow) const;
 
   uint64_t epoch() const { return epoch_; }
   void noteChange() { ++epoch_; }

@@ -1,12 +1,53 @@
-// What the recorder's parts ask of torch and of models, without them: no object is a tensor, and no function
-// of kintsugi._polyfills is there but what a test has defined under its name (python_objects.h).
+// What the recorder's parts ask of torch, of models and of the interpreter, without them: no object is a
+// tensor but an instance of a class `Tensor` that a test has defined, and no function of kintsugi._polyfills
+// is there but what a test has defined under its name (python_objects.h).
+#include "capture/gradient_buckets.h"
+#include "capture/handlers/handlers.h"
 #include "capture/makers.h"
+#include "capture/tables/global_states.h"
+#include "torchapi/op_effects.h"
+#include "torchapi/op_recorder.h"
 #include "torchapi/tensor_desc.h"
+#include "torchapi/transforms.h"
 #include "unit/capture/python_objects.h"
 
 namespace kintsugi::torchapi {
 
-bool isTensor(PyObject*) { return false; }
+bool isTensor(PyObject* object) {
+  return reinterpret_cast<PyObject*>(Py_TYPE(object)) ==
+         PyDict_GetItemString(capture::test::names(), "Tensor");
+}
+bool isExactTensorType(PyTypeObject*) { return true; }
+bool isWrapper(PyObject*) { return false; }
+const void* tensorImplOf(PyObject* tensor) { return tensor; }
+ir::TensorDesc describe(PyObject*) {
+  ir::TensorDesc plain;
+  plain.plain = true;
+  return plain;
+}
+ir::TensorDesc withOpenSizes(ir::TensorDesc info, uint64_t) { return info; }
+bool tensorVersion(const void*, uint64_t&) { return true; }
+GlobalState GlobalState::current() { return {}; }
+bool GlobalState::equalsExceptGradMode(GlobalState other) const { return *this == other; }
+bool gradMode() { return true; }
+
+// The tensors that were bound.
+struct OpRecorder::Impl {
+  std::unordered_map<PyObject*, ir::ValueId> values;
+};
+OpRecorder::OpRecorder() : impl_(std::make_unique<Impl>()) {}
+OpRecorder::~OpRecorder() = default;
+void OpRecorder::discard() {}
+std::optional<ir::ValueId> OpRecorder::valueOf(PyObject* tensor) const {
+  const auto found = impl_->values.find(tensor);
+  return found == impl_->values.end() ? std::nullopt : std::optional(found->second);
+}
+void OpRecorder::bind(PyObject* tensor, ir::ValueId value, MetaLevel) { impl_->values[tensor] = value; }
+bool OpRecorder::isMaybeArgument(ir::ValueId) const { return false; }
+ir::MetaId OpRecorder::internMeta(ir::Trace& trace, const ir::TensorDesc& info) {
+  trace.metas.push_back(info);
+  return static_cast<ir::MetaId>(trace.metas.size() - 1);
+}
 
 }  // namespace kintsugi::torchapi
 
@@ -14,5 +55,7 @@ namespace kintsugi::capture {
 
 PyObject* polyfill(const char* name) { return PyDict_GetItemString(test::names(), name); }
 PyObject* makerOf(PyObject* object) { return reinterpret_cast<PyObject*>(Py_TYPE(object)); }
+ir::GradientLimits activeBuckets() { return {}; }
+OpHandler handlerOf(uint8_t) { return nullptr; }
 
 }  // namespace kintsugi::capture

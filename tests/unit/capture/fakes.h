@@ -3,18 +3,19 @@
 // Example: a Snapshots over fakes is made by `Fixture` of snapshots_test.cc.
 #pragma once
 
-#include <functional>
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "capture/call_context.h"
+#include "capture/context_roles.h"
 #include "capture/roles.h"
 #include "capture/tables/constant_pool.h"
 #include "capture/tables/current_instruction.h"
 #include "capture/tables/frame_stack.h"
 #include "capture/tables/known_sources.h"
-#include "pyapi/code.h"
-#include "pyapi/frame.h"
+#include "unit/capture/frames.h"
 #include "unit/capture/python_objects.h"
 
 namespace kintsugi::capture::test {
@@ -76,36 +77,146 @@ struct FakeWriter final : TraceWriter {
   }
 };
 
-// Runs `call`, which has to reach `grab()` in a Python function, and calls `body` there with a shadow of this
-// function's frame: locals are the real ones, with null shadows, and the stack is empty.
-inline void inFrame(const char* call, const std::function<void(ShadowFrame&)>& body) {
-  static const std::function<void(ShadowFrame&)>* now = nullptr;
-  static PyMethodDef definition = {
-      "grab",
-      [](PyObject*, PyObject*) {
-        Activation act{};
-        act.tstate = PyThreadState_Get();
-        act.frame = pyapi::currentFrame(act.tstate);
-        act.sp = pyapi::stackBase(act.frame);
-        ShadowFrame frame;
-        frame.act = &act;
-        frame.code = pyapi::codeOf(act.frame);
-        frame.function = pyapi::newRef(reinterpret_cast<PyObject*>(pyapi::functionOf(act.frame)));
-        frame.functionShadow = Shadow::constant();
-        frame.locals.resize(static_cast<size_t>(pyapi::localsPlusCount(frame.code)));
-        (*now)(frame);
-        return Py_NewRef(Py_None);
-      },
-      METH_NOARGS, nullptr};
-  const pyapi::Ref<> grab = pyapi::steal(PyCFunction_New(&definition, nullptr));
-  PyDict_SetItemString(names(), "grab", grab.get());
-  now = &body;
-  value(call);
-}
+// Old objects are sources, numbered in the order in which they are first asked for. Everything can be pinned
+// unless a test says otherwise.
+struct FakeGuards final : SourceGuards, ValuePins, ContainerPins, StepArguments {
+  FakeConstants constants;
+  std::vector<PyObject*> roots;
+  std::vector<std::pair<guard::GuardKind, ir::SourceId>> guards;
+  std::vector<guard::SourceKind> reads;
+  std::vector<PyTypeObject*> versions;                    // guarded
+  std::vector<std::pair<PyObject*, Py_ssize_t>> lengths;  // guarded
+  std::vector<PyObject*> pinned;                          // by pin(), and the containers of the others
+  PyObject* frozen = nullptr;
+  bool canPin = true;
 
-// The object of a local variable of the frame; borrowed.
-inline PyObject* localOf(const ShadowFrame& frame, int index) {
-  return pyapi::localAt(frame.act->frame, index);
-}
+  ir::ConstId constId(PyObject* object) override { return constants.constId(object); }
+  Shadow pinnedRoot(PyObject* object) override {
+    auto found = std::find(roots.begin(), roots.end(), object);
+    if (found == roots.end()) found = roots.insert(roots.end(), object);
+    return Shadow::source(static_cast<ir::SourceId>(found - roots.begin()));
+  }
+  Shadow readSource(guard::SourceKind kind, ir::SourceId, PyObject*, int64_t, PyObject* object) override {
+    reads.push_back(kind);
+    return pinnedRoot(object);
+  }
+  ir::SourceId sourceOf(Shadow& shadow, PyObject* object) override {
+    if (!shadow.isSource()) shadow = pinnedRoot(object);
+    return shadow.sourceId();
+  }
+  void guard(guard::GuardKind kind, ir::SourceId source, ir::ConstId, int64_t, ir::SourceId) override {
+    guards.emplace_back(kind, source);
+  }
+  void guardType(Shadow shadow, PyObject*) override {
+    if (shadow.isSource()) guards.emplace_back(guard::GuardKind::kType, shadow.sourceId());
+  }
+  bool pin(Shadow& shadow, PyObject* object) override {
+    if (canPin) shadow = Shadow::constant();
+    return note(object);
+  }
+  Shadow valueOfTensor(Shadow shadow, PyObject*) override { return shadow; }
+  void guardTypeVersion(PyTypeObject* type) override { versions.push_back(type); }
+  bool tryPinDeep(Shadow& shadow, PyObject* object) override { return pin(shadow, object); }
+  void guardLength(Shadow, PyObject* object, Py_ssize_t length) override {
+    lengths.emplace_back(object, length);
+  }
+  bool pinLength(Shadow, PyObject* container) override { return note(container); }
+  bool pinKeys(Shadow, PyObject* dict) override { return note(dict); }
+  bool pinContainer(Shadow&, PyObject* container) override { return note(container); }
+  bool isFrozen(PyObject* object) const override { return object == frozen; }
+  Shadow tensorShadow(PyObject*, Shadow shadow) override { return shadow; }
+  bool comesFromStep(Shadow) const override { return false; }
+
+  bool note(PyObject* object) {
+    pinned.push_back(object);
+    return canPin;
+  }
+};
+
+// Entries of old dicts have this shadow.
+constexpr ir::SourceId kEntry = 70;
+
+struct FakeContainers final : ContainerReads {
+  explicit FakeContainers(Overlays& table) : overlays(table) {}
+  Overlays& overlays;
+  std::vector<PyObject*> read;  // keys
+
+  Shadow current(Shadow shadow) override { return shadow; }
+  Shadow dictEntry(Shadow, PyObject*, PyObject* key, PyObject*) override {
+    read.push_back(key);
+    return Shadow::source(kEntry);
+  }
+  std::optional<Shadow> readBack(const WrittenEntries& written, PyObject* key, PyObject*,
+                                 PyObject*) override {
+    const auto entry = written.find(key);
+    return entry ? std::optional(entry->shadow) : std::nullopt;
+  }
+  Overlay& makeOverlay(PyObject* object) override { return overlays.make(object).overlay; }
+};
+
+// Objects that escape get the values from 40 on.
+struct FakeSnapshots final : SnapshotMaker, FrameStates {
+  FakeSnapshots(VirtualTable& table, ir::Trace& written) : virtuals(table), trace(written) {}
+  VirtualTable& virtuals;
+  ir::Trace& trace;
+  FakeConstants constants;
+  bool rebuildable = true;
+  bool canEscape = true;
+  bool canName = true;  // everything has an operand
+  ir::RecipeId running = ir::kNone;
+  std::vector<PyObject*> escaped;
+  ir::ValueId next = 40;
+
+  ir::StateId stateBefore() override {
+    ir::FrameState state;
+    state.rebuildable = rebuildable;
+    return trace.addState(state, {}, {});
+  }
+  bool operandOf(Shadow shadow, PyObject* object, ir::Operand& out) override {
+    if (shadow.isConst()) out = ir::Operand::constant(constants.constId(object));
+    if (shadow.isSource()) out = ir::Operand::source(shadow.sourceId());
+    if (shadow.isValue()) out = ir::Operand::value(shadow.valueId());
+    if (shadow.isVirtual()) out = ir::Operand::value(virtuals[shadow].value);
+    return canName;
+  }
+  bool escape(Shadow& shadow, PyObject* object) override {
+    escaped.push_back(object);
+    if (shadow.isVirtual() && virtuals[shadow].value == ir::kNone) virtuals[shadow].value = next++;
+    return canEscape;
+  }
+  bool escapeHandled() override { return true; }
+  bool isRunning(ir::RecipeId recipe) const override { return recipe == running; }
+  ir::StateId makeState(ShadowFrame&, int32_t, size_t, const std::vector<Shadow>&, ir::ReturnAction,
+                        ir::Operand) override {
+    return stateBefore();
+  }
+};
+
+// Frames that are announced.
+struct FakeFrames final : FrameCalls {
+  std::vector<PendingFrame> expected;
+  Shadow result;  // of the next frame that returns
+
+  void expectFrame(PendingFrame pending) override { expected.push_back(std::move(pending)); }
+  PendingFrame methodFrame(PyObject* function, Shadow, PyObject*) override {
+    PendingFrame frame;
+    frame.function = pyapi::newRef(function);
+    return frame;
+  }
+  Shadow returned() override { return result; }
+};
+
+// Nothing varies but what a test names.
+struct FakeVarying final : VaryingValues {
+  PyObject* container = nullptr;
+  PyObject* text = nullptr;
+  bool numbers = false;
+
+  bool isOpenText(Shadow) const override { return false; }
+  bool isVaryingText(Shadow, PyObject* object) const override { return object == text; }
+  bool hasVaryingLength(PyObject* object) const override { return object == container; }
+  bool opensNumbers(ir::SourceId) const override { return numbers; }
+  Shadow numberInput(ir::SourceId source, PyObject*) override { return Shadow::value(100 + source); }
+};
 
 }  // namespace kintsugi::capture::test

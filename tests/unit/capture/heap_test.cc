@@ -6,95 +6,11 @@ namespace kintsugi::capture {
 namespace {
 
 using guard::GuardKind;
-using guard::SourceKind;
 using ir::Op;
 using ir::Operand;
 using ir::OperandKind;
 using test::run;
 using test::value;
-
-// Old objects are sources, numbered in the order in which they are first asked for.
-struct FakeGuards final : SourceGuards {
-  test::FakeConstants constants;
-  std::vector<PyObject*> roots;
-  std::vector<std::pair<GuardKind, ir::SourceId>> guards;
-
-  ir::ConstId constId(PyObject* object) override { return constants.constId(object); }
-  Shadow pinnedRoot(PyObject* object) override {
-    const auto found = std::find(roots.begin(), roots.end(), object);
-    if (found == roots.end()) roots.push_back(object);
-    const auto at = std::find(roots.begin(), roots.end(), object) - roots.begin();
-    return Shadow::source(static_cast<ir::SourceId>(at));
-  }
-  Shadow readSource(SourceKind, ir::SourceId, PyObject*, int64_t, PyObject* object) override {
-    return pinnedRoot(object);
-  }
-  ir::SourceId sourceOf(Shadow& shadow, PyObject* object) override {
-    if (!shadow.isSource()) shadow = pinnedRoot(object);
-    return shadow.sourceId();
-  }
-  void guard(GuardKind kind, ir::SourceId source, ir::ConstId, int64_t, ir::SourceId) override {
-    guards.emplace_back(kind, source);
-  }
-  void guardType(Shadow shadow, PyObject*) override {
-    guards.emplace_back(GuardKind::kType, shadow.sourceId());
-  }
-  bool pin(Shadow& shadow, PyObject*) override {
-    shadow = Shadow::constant();
-    return true;
-  }
-  Shadow valueOfTensor(Shadow shadow, PyObject*) override { return shadow; }
-};
-
-// Entries of old dicts have this shadow.
-constexpr ir::SourceId kEntry = 70;
-
-struct FakeContainers final : ContainerReads {
-  explicit FakeContainers(Overlays& table) : overlays(table) {}
-  Overlays& overlays;
-  std::vector<PyObject*> read;  // keys
-
-  Shadow current(Shadow shadow) override { return shadow; }
-  Shadow dictEntry(Shadow, PyObject*, PyObject* key, PyObject*) override {
-    read.push_back(key);
-    return Shadow::source(kEntry);
-  }
-  std::optional<Shadow> readBack(const WrittenEntries& written, PyObject* key, PyObject*,
-                                 PyObject*) override {
-    const auto entry = written.find(key);
-    return entry ? std::optional(entry->shadow) : std::nullopt;
-  }
-  Overlay& makeOverlay(PyObject* object) override { return overlays.make(object).overlay; }
-};
-
-// Objects that escape get the values from 40 on.
-struct FakeSnapshots final : SnapshotMaker {
-  FakeSnapshots(VirtualTable& table, ir::Trace& written) : virtuals(table), trace(written) {}
-  VirtualTable& virtuals;
-  ir::Trace& trace;
-  test::FakeConstants constants;
-  bool rebuildable = true;
-  bool canEscape = true;
-  ir::ValueId next = 40;
-
-  ir::StateId stateBefore() override {
-    ir::FrameState state;
-    state.rebuildable = rebuildable;
-    return trace.addState(state, {}, {});
-  }
-  bool operandOf(Shadow shadow, PyObject* object, Operand& out) override {
-    if (shadow.isConst()) out = Operand::constant(constants.constId(object));
-    if (shadow.isSource()) out = Operand::source(shadow.sourceId());
-    if (shadow.isValue()) out = Operand::value(shadow.valueId());
-    if (shadow.isVirtual()) out = Operand::value(virtuals[shadow].value);
-    return true;
-  }
-  bool escape(Shadow& shadow, PyObject*) override {
-    if (shadow.isVirtual() && virtuals[shadow].value == ir::kNone) virtuals[shadow].value = next++;
-    return canEscape;
-  }
-  bool escapeHandled() override { return true; }
-};
 
 struct FakeFilter final : StoreFilter {
   PyObject* transient = nullptr;  // stores of this object are left out
@@ -105,13 +21,13 @@ struct FakeFilter final : StoreFilter {
 
 struct Fixture {
   test::FakeBreaks breaks;
-  FakeGuards guards;
+  test::FakeGuards guards;
   Overlays overlays;
   VirtualTable virtuals;
   ir::Trace trace;
-  FakeContainers containers{overlays};
+  test::FakeContainers containers{overlays};
   test::FakeWriter writer{trace};
-  FakeSnapshots snapshots{virtuals, trace};
+  test::FakeSnapshots snapshots{virtuals, trace};
   FakeFilter filter;
   Heap heap{{breaks, guards, containers, writer, snapshots, filter}, trace, overlays, virtuals};
   pyapi::Ref<> key = value("'key'");
@@ -270,7 +186,7 @@ TEST(Heap, TakesAnItemWhereARunMayLeaveTheTrace) {
   ASSERT_TRUE(f.heap.takeItem(Shadow::source(2), dict.get(), f.key.get(), false));
   EXPECT_EQ(f.only().op, Op::kTakeItem);
   ASSERT_EQ(f.only().operands.size(), 3U);
-  EXPECT_EQ(f.only().operands[2].id, kEntry);  // a run in which another item is there leaves
+  EXPECT_EQ(f.only().operands[2].id, test::kEntry);  // a run in which another item is there leaves
 }
 
 TEST(Heap, DeletesWhatItTakesWhereNoRunMayLeave) {
@@ -360,9 +276,9 @@ TEST(Heap, ReadsGlobalsBeforeBuiltins) {
   Fixture f;
   const pyapi::Ref<> globals = value("{'mine': 1}"), mine = value("'mine'"), len = value("'len'");
   PyObject* builtins = PyEval_GetBuiltins();
-  EXPECT_EQ(f.heap.readGlobal(globals.get(), builtins, mine.get()), Shadow::source(kEntry));
+  EXPECT_EQ(f.heap.readGlobal(globals.get(), builtins, mine.get()), Shadow::source(test::kEntry));
   EXPECT_TRUE(f.guards.guards.empty());
-  EXPECT_EQ(f.heap.readGlobal(globals.get(), builtins, len.get()), Shadow::source(kEntry));
+  EXPECT_EQ(f.heap.readGlobal(globals.get(), builtins, len.get()), Shadow::source(test::kEntry));
   EXPECT_EQ(f.guards.guards.back().first, GuardKind::kLacksKey);  // a global of that name would be another
   EXPECT_FALSE(f.heap.readGlobal(globals.get(), builtins, f.key.get()).has_value());
   EXPECT_TRUE(f.breaks.live);  // NameError is the program's
@@ -371,7 +287,7 @@ TEST(Heap, ReadsGlobalsBeforeBuiltins) {
 TEST(Heap, ReadsAttributesOfModulesInTheirDicts) {
   Fixture f;
   const pyapi::Ref<> module = value("__import__('math')"), pi = value("'pi'");
-  EXPECT_EQ(f.heap.moduleAttribute(Shadow::source(1), module.get(), pi.get()), Shadow::source(kEntry));
+  EXPECT_EQ(f.heap.moduleAttribute(Shadow::source(1), module.get(), pi.get()), Shadow::source(test::kEntry));
   EXPECT_EQ(f.containers.read, (std::vector<PyObject*>{pi.get()}));
   EXPECT_FALSE(f.heap.moduleAttribute(Shadow::source(1), module.get(), f.key.get()).has_value());
   EXPECT_FALSE(f.heap.moduleAttribute(Shadow::source(1), f.item.get(), pi.get()).has_value());
