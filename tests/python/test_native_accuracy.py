@@ -1,8 +1,8 @@
 """Elementary functions that native code computes, over the whole range of floats, against float64.
 
-`csrc/ops/operators.def` (`KTG_ACCURACY`) states how far each may be from the true value. A run takes a sample of all bit patterns of
-float32, other ones for each seed; `--all-floats` takes every one. NaN, infinities and the signs of zeros are those of
-eager mode, and the smaller floats are tried whole.
+`csrc/ops/operators.def` (`KTG_ACCURACY`) states how far each may be from the true value. A run takes a sample of all
+bit patterns of float32, other ones for each seed; `--all-floats` takes every one. NaN, infinities and the signs of
+zeros are those of eager mode, and the smaller floats are tried whole.
 """
 
 from __future__ import annotations
