@@ -1,4 +1,9 @@
-// Text for Python. GIL: held. Nothing is owned.
+// Text of the core as a Python string.
+//
+//   row["code"] = strOf(diagnostic.codeInfo().id);
+//
+// Ownership: the result is a new string. Threads: the GIL is needed. Raises UnicodeDecodeError (as a C++
+// exception of nanobind's) if the text is not UTF-8.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,5 +1,7 @@
 // Tuples, lists, dicts, sets and texts: their storage, and operations that CPython keeps to itself.
 //
+//   PyObject** items = listItems(list);      // valid until the list grows
+//
 // Ownership: arrays of items belong to their container. Threads: the GIL is needed. Invalidation: the array
 // of a list moves when the list grows.
 #pragma once

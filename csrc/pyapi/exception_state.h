@@ -1,7 +1,12 @@
 // Reads and rebuilds the exceptions that a thread handles, tracebacks, and the fields of exception objects.
 //
 // CPython keeps the handled exception in a stack item of the thread, or of the generator that runs.
-// PUSH_EXC_INFO exchanges it with a slot of the frame's value stack. Ownership: `newRef`-style results are
+// PUSH_EXC_INFO exchanges it with a slot of the frame's value stack.
+//
+//   try: f()
+//   except E: g()      in g, sys.exception() is what f raised: the thread's handled exception
+//
+// Ownership: `newRef`-style results are
 // owned, everything else is borrowed. Threads: the GIL is needed everywhere. Invalidation: none beyond the
 // objects' deaths.
 #pragma once

@@ -2,6 +2,10 @@
 // The version's own frame.h (pyapi/v311/frame.h) has the rest of the fields. This file has what needs more
 // than reading and writing a field.
 //
+//   Frame* frame = currentFrame(tstate);
+//   PyObject* x = localAt(frame, 0);               // borrowed
+//   int32_t unit = runningUnit(frame);             // of the instruction that runs
+//
 // The structs belong to CPython; everything here owns nothing. A frame's stack slots and locals own one
 // reference each, as in CPython. A position in code is a *code unit* (two bytes): an opcode, an EXTENDED_ARG
 // or an inline cache entry. Threads: the GIL is needed everywhere; a frame is only touched by the thread that

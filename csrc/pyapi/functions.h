@@ -1,7 +1,7 @@
 // Parts of function objects, bound methods and cells, and the C definitions of functions in C.
 //
-// Ownership: results are borrowed. Threads: the GIL is needed. Invalidation: whoever has the function may
-// replace its parts; functionWord() and its like are how guards notice.
+// Ownership: results are borrowed. Threads: the GIL is needed. Invalidation: the program may replace
+// its parts; functionWord() and its like are how guards notice.
 // Example: PyObject* closure = closureOf(asFunction(callable));
 #pragma once
 

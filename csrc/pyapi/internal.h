@@ -1,4 +1,4 @@
-// CPython's internal headers, included the one way that compiles as C++20.
+// CPython's internal headers (pycore_frame.h and the like), included the one way that compiles as C++20.
 //
 // Only pyapi/ includes this file. Headers of pyapi/ pass it on, but no other layer may use names from it
 // (scripts/check_layers.py): what the project needs of CPython's internals is a function of ours.

@@ -1,4 +1,8 @@
-// Names that CPython's evaluator looks up itself, as its own interned strings. Borrowed, immortal.
+// Names that CPython's evaluator looks up itself, as its own interned strings.
+//
+//   with x: ...      looks up names::enter() and names::exit() in the type of x
+//
+// Ownership: borrowed, immortal. Threads: any; comparing them by identity needs no GIL.
 #pragma once
 
 #include "pyapi/internal.h"

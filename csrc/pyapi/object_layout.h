@@ -2,6 +2,9 @@
 // versions, instance dict slots, members, container sizes. Reading the same word again tells whether that
 // state has changed.
 //
+//   const Word* word = dictVersionWord(dict);   const Word before = *word;
+//   ... later: *word == before says that no entry of the dict has changed
+//
 // Nothing here runs Python code or leaves an exception pending. Ownership: everything is borrowed; a word
 // lives as long as the object that it belongs to. Threads: the GIL is needed everywhere. Invalidation: none
 // beyond the object's death.

@@ -1,9 +1,11 @@
 // Plain constants, and dict and set look-ups that never run Python code.
 //
 // A plain constant is an immutable value of an exact built-in type (int, float, complex, bool, str, bytes,
-// None, Ellipsis, torch.device, and tuples of these): its hash and comparison are C code that calls nobody.
-// Everything else is compared by identity here; where only a user's `__eq__` could tell, the answer is
-// "unknown".
+// None, Ellipsis, torch.device, and tuples of these): its hash and comparison are C code that calls no code
+// of the program. Everything else is compared by identity here; where only a user's `__eq__` could tell, the
+// answer is "unknown".
+//
+//   isPlain(("a", 1)): true;   isPlain(["a"]): false;   isPlain(MyInt(1)): false, a class of the program
 //
 // Ownership: all borrowed. Threads: the GIL is needed. Never leaves an exception pending.
 #pragma once

@@ -3,6 +3,8 @@
 // TLS, active dispatch and function modes, functorch depth, warn-always, and whether functions of torch's
 // have been replaced, packed for one compare.
 //
+//   if (!recorded.isCurrent()) ...      a trace that was recorded under torch.no_grad() does not fit
+//
 // Plain data; thread: the values are those of the calling thread. GIL held.
 #pragma once
 

@@ -1,6 +1,9 @@
 // What an operator does besides making results, found from its schema and tags; and what is needed to undo
 // it.
 //
+//   aten.add_.Tensor      writes to its first argument
+//   aten.rand.default     draws random numbers: undone by restoring the generator (GeneratorState)
+//
 // Threads: any; the GIL is not needed. No state of its own. Invalidation: none.
 #pragma once
 

@@ -1,6 +1,8 @@
 // Descriptions of tensors (ir/tensor_desc.h), read from a THPVariable without dispatching, and the compare of
 // guards.
 //
+//   torch.ones(2, 3)      is described as f32[2,3] on the CPU, packed, without a gradient
+//
 // Plain data; the type object in a description is borrowed (the trace's constants own it). GIL: reading a
 // tensor's Python type needs it; nothing else here does.
 #pragma once

@@ -1,5 +1,7 @@
 // functorch's transforms (vmap and others): whether any is active, and the tensors inside of their wrappers.
 //
+//   torch.vmap(f)(x)      in f, the argument is a wrapper around x, with one dimension less
+//
 // Ownership: as each function says. Thread: transforms belong to a thread; GIL held.
 #pragma once
 

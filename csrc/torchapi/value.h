@@ -1,5 +1,10 @@
 // Value: what a running trace holds for one SSA value: a tensor, a number or a Python object.
 //
+//   Value value;
+//   if (!unbox(object, ValueKind::kFloat, value)) return exit();     // it is of another type
+//   use(value.f);
+//   clear(value);
+//
 // Ownership: a plain tagged union, freed by hand, since the executor knows the last use of each. A tensor is
 // one owned reference to its TensorImpl, an object one owned reference to a PyObject. Threads/GIL: tensors
 // may be retained and released without the GIL (torch takes it where a Python object dies with them); objects

@@ -1,4 +1,10 @@
-// Which callables are numpy's own (see calls/numpy.cc). GIL held.
+// Which callables and objects are numpy's own, and the models of its callables.
+//
+// A function of numpy's is called as a step of the trace: `np.sqrt(array)` is made again in each run. What it
+// gives is a number or an array whose items run no code of the program. See calls/numpy.cc.
+//
+// Ownership: arguments are borrowed. Threads: the recording one, GIL held. numpy is not imported for this: if
+// the program has not done so, nothing is numpy's.
 #pragma once
 
 #include "capture/calls/model.h"

@@ -1,4 +1,11 @@
-// Tells which callables are torch's own. They are found once, by identity (pyapi/known_objects.h). GIL held.
+// Which callables are torch's own, so that their calls are recorded as operators of the dispatcher.
+//
+//   isTorchCallable(torch.add)                          a C function: true
+//   isTorchFunctional(torch.nn.functional.relu)         a Python function of torch's: true
+//   isTorchOperator(torch.ops.aten.add.Tensor)          true
+//
+// They are found once, by identity (pyapi/known_objects.h). Ownership: arguments are borrowed. Threads: the
+// recording one, GIL held.
 #pragma once
 
 #include "pyapi/ref.h"

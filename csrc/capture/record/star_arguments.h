@@ -1,4 +1,8 @@
-// The positional arguments of f(*iterable). Thread: the recording one, GIL held.
+// The positional arguments of a call f(*iterable), which CPython takes from the iterable before the call.
+//
+//   f(*(g(x) for x in xs))      the generator is run here, so that the calls of g are recorded
+//
+// Ownership: the items go to the frame's stack. Threads: the recording one, GIL held.
 #pragma once
 
 #include "capture/record_context.h"

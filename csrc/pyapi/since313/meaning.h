@@ -1,4 +1,8 @@
 // The meaning of opcodes that is the same since CPython 3.13. The version's own meaning.cc has the rest.
+//
+//   a bit of COMPARE_OP's argument (kAsBool) asks for a bool, which later versions test in one instruction
+//
+// Constant; no GIL.
 #pragma once
 
 #include "pyapi/since312/meaning.h"
