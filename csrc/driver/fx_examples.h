@@ -29,7 +29,7 @@ class Examples {
  public:
   // `objects`: what lies at the sources; empty if that is not at hand.
   Examples(const recording::Recording& recording, const std::vector<pyapi::Ref<>>& objects);
-  // Empty, without an exception: nobody knows what they look like.
+  // Empty, without an exception: their metadata is not known.
   pyapi::Ref<> of(const ir::SegmentRange& range);
   // Of the last segment: those that are no objects of the call, and None for these; null if there are none.
   pyapi::Ref<> takeMade() { return std::move(made_); }

@@ -21,10 +21,10 @@ passes::OperatorTraits operatorTraits(std::string_view name);
 // PassManager, which verifies the document before and after each where verification is on.
 struct TracePasses {
   bool segments = false;  // cut into segments, from instruction `start` on
-  bool native = false;    // ... for native code
+  bool native = false;    // the segments are for native code
   ir::GradientLimits gradients = {};
 };
-// Where the trace's own part begins then, which was instruction `start`.
+// Returns where the trace's own part begins in the result; it began at instruction `start`.
 uint32_t runTracePasses(guard::Document& document, uint32_t start, TracePasses wanted);
 
 // Descriptions of all segments of a trace, as a list, without examples of their inputs; null: an exception is

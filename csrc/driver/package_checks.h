@@ -1,6 +1,5 @@
-// Inside the driver only: is a recording that comes from a package one that can be run? The verifiers say so
-// of its text; here it is held against the objects and tables beside it, which whoever runs a trace relies
-// on.
+// Inside the driver only: can a recording that comes from a package be run? The verifiers check its text;
+// here the objects and tables beside it are checked, on which running a trace relies.
 //
 // GIL. No state.
 #pragma once

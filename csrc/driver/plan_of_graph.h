@@ -20,7 +20,7 @@ struct GradModes {
   bool known = true;
   std::vector<runtime::GradSetting> of;  // by instruction
   bool outside = false;                  // some operator runs in the mode that the segment starts in
-  bool on = false;                       // ... with the mode on, whatever it is outside
+  bool on = false;                       // some operator runs with the mode on, whatever it is outside
   std::optional<bool> after;             // what the segment leaves
 };
 

@@ -18,14 +18,14 @@ enum class StanceKind : uint8_t {
   kDefault,
   kForceEager,
   kEagerOnRecompile,  // a call without a trace runs in eager mode, and nothing is recorded
-  kFailOnRecompile,   // ... is an error
+  kFailOnRecompile,   // a call without a trace is an error
   kEagerThenCompile,  // the first call of a callable runs in eager mode, and tells which sizes vary
 };
 
 struct Stance {
   StanceKind kind = StanceKind::kDefault;
   bool skipsGuards = false;  // only guards that distinguish traces are checked
-  bool hasBackend = false;   // ... of its own, in place of each callable's
+  bool hasBackend = false;   // the stance has a backend of its own, used in place of each callable's
   bool native = false;       // it is ours, with machine code
   pyapi::Ref<> backend;      // called with segments; null: it is ours
 };

@@ -3,7 +3,7 @@
 //
 // Plain data: no Python, no torch. What only torch can tell (dispatch keys, the Python type) is opaque here;
 // torchapi/tensor_desc.h fills a description from a tensor and compares a tensor with one. The type object is
-// not owned (the trace's constants do that). Thread-safe as long as nobody writes. Example:
+// not owned (the trace's constants do that). Thread-safe as long as no thread writes. Example:
 // TensorDesc::packed(DType::kF32, {2, 3}) is what `tensor<f32,[2,3],cpu>` reads as.
 #pragma once
 

@@ -14,7 +14,7 @@
 //
 // Ownership: a Trace owns all of its tables. Constants are numbers here: the Python objects that they stand
 // for are held by the runtime, in the same order. Sources (`$n`) are numbered by guard::SourceTable.
-// Thread-safe while nobody writes; the recorder writes it under the GIL and never again after it was
+// Thread-safe while no thread writes; the recorder writes it under the GIL and never again after it was
 // installed.
 #pragma once
 

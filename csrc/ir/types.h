@@ -1,6 +1,6 @@
 // Types of trace values, and the operands that instructions refer to them by.
 //
-// Plain data: no Python, no torch. Thread-safe as long as nobody writes.
+// Plain data: no Python, no torch. Thread-safe as long as no thread writes.
 #pragma once
 
 #include <cstdint>

@@ -139,7 +139,7 @@ std::vector<std::string_view> traitNamesOf(std::string_view name);  // "fresh" f
 bool isTorchs(std::string_view name);
 // Does it exchange data with other processes, or wait for that? How often it runs and in which order matters
 // then, also where nothing uses its results; and its schema does not tell that memory which it has returned
-// is written to until somebody has waited.
+// is written to until the program has waited.
 bool isCollective(std::string_view name);
 // ATen's convention: `aten.add_.Tensor` writes to its first argument.
 bool isInPlace(std::string_view name);

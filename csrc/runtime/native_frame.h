@@ -1,4 +1,4 @@
-// What one run of a native plan works in; later runs use it again.
+// The values and buffers of one run of a native plan. Later runs use the same frame again.
 //
 // Ownership: a frame owns what is in its places, but for the values of inputs, which are borrowed while a run
 // lasts. Threads: a run's own. GIL: not needed. Invalidation: with its plan.
@@ -12,10 +12,10 @@
 namespace kintsugi::runtime {
 
 struct NativeFrame {
-  const NativePlan* plan = nullptr;     // whose values these are
+  const NativePlan* plan = nullptr;     // the plan that the frame is for
   std::vector<torchapi::Value> values;  // by slot
-  bool steady = false;                  // what is the same in every run has been computed
-  bool begun = false;                   // steps of the present run have been taken
+  bool steady = false;                  // the plan's steady steps have been run
+  bool begun = false;                   // a step of the present run has been done
   std::vector<void*> kept;              // owned: tensors whose memory later runs use again
   // Memory of inputs that kernels read or write, held while a run lasts: another thread may give a tensor
   // other memory meanwhile (tensor.data = other).
@@ -27,7 +27,7 @@ struct NativeFrame {
   std::vector<int64_t> sizes;
   std::vector<void*> memory;
   std::vector<int64_t> numbers;   // of the present kernel
-  uint8_t outside = 0;            // the present kernel has looked for a place that is not there
+  uint8_t outside = 0;            // the present kernel has found an index out of range
   torchapi::TensorLayout layout;  // of the present tensor
   // Memory of the inputs: as it is, and as it was found fit to write to last.
   std::vector<torchapi::MemoryExtent> extents, fitExtents;

@@ -70,9 +70,9 @@ struct Target {
 
   // Shapes of vectors in code.
   unsigned lanes = 8;            // floats handled at once
-  unsigned columnLanes = 32;     // ... by cheap kernels whose vectors run across rows
+  unsigned columnLanes = 32;     // floats handled at once by cheap kernels whose vectors run across rows
   unsigned square = 4;           // elements that are transposed in registers, each way
-  unsigned transposeSquare = 4;  // ... where memory is moved from one dimension to another
+  unsigned transposeSquare = 4;  // the same, where memory is moved from one dimension to another
   unsigned transposeRows = 16, transposeColumns = 256;  // the block that is moved at once
 
   struct Products {
@@ -85,25 +85,25 @@ struct Target {
   } products;
 
   struct Attention {
-    int64_t keysOfMany = 96;  // in a block, where vectors run along queries
-    int64_t keysOfFew = 128;  // ... where they run along the elements of a key
+    int64_t keysOfMany = 96;  // keys in a block, where vectors run along queries
+    int64_t keysOfFew = 128;  // keys in a block, where vectors run along the elements of a key
     unsigned fewLanes = 8;
     int64_t fewQueries = 9;  // so many and more fill vectors of queries
   } attention;
 
   // What is worth doing; in elements, if nothing else is said.
   struct Costs {
-    int64_t minWorkPerThread = 65536;        // cheap operations on elements that are worth waking a thread
-    int64_t updateGrain = 32768;             // elements written at places that integers name, likewise
-    int64_t smallKernel = 4096;              // takes as long as to launch it
-    int64_t smallTensor = 16384;             // takes less time to compute than to allocate
-    int64_t keptElements = 262144;           // of small tensors that a plan keeps between runs
-    int64_t narrowRun = 8;                   // shorter runs use less than half of the lines that they touch
-    int64_t narrowTensor = 2048;             // ... which does not matter in tensors of this size
-    int64_t longestRow = 16384;              // whose values are kept on the stack
-    int64_t longestColumn = 1024;            // ... of as many rows at once as a vector has lanes
-    int64_t fewestRows = 4;                  // for vectors across rows
-    int64_t mostRepeats = 8;                 // neighbours that take the same element
+    int64_t minWorkPerThread = 65536;  // cheap operations on elements that are worth waking a thread
+    int64_t updateGrain = 32768;       // elements written at places that integers name, likewise
+    int64_t smallKernel = 4096;        // takes as long as to launch it
+    int64_t smallTensor = 16384;       // takes less time to compute than to allocate
+    int64_t keptElements = 262144;     // of small tensors that a plan keeps between runs
+    int64_t narrowRun = 8;             // shorter runs use less than half of the lines that they touch
+    int64_t narrowTensor = 2048;       // in tensors of this size or less, narrow runs do not matter
+    int64_t longestRow = 16384;        // whose values are kept on the stack
+    int64_t longestColumn = 1024;      // the same, where one vector handles as many rows as it has lanes
+    int64_t fewestRows = 4;            // for vectors across rows
+    int64_t mostRepeats = 8;           // neighbours that take the same element
     size_t streams = 12, smallStreams = 16;  // places in memory that a kernel walks along at once
     double flopsPerNanosecond = 100;         // of the library's convolutions
     double moveNanoseconds = 0.8;            // to move an element to another layout

@@ -10,7 +10,8 @@ namespace kintsugi::torchapi {
 
 // tensor.data
 PyObject* dataOf(PyObject* tensor);
-// For constants of traces: a copy that nobody else holds, with memory of its own. It is not logged.
+// For constants of traces: a copy to which there is no other reference, with memory of its own. It is not
+// logged.
 pyapi::Ref<> constantOf(PyObject* tensor);
 // A new tensor with the contents of a constant.
 PyObject* copyOfConstant(PyObject* constant);

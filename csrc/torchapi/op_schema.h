@@ -58,7 +58,7 @@ struct OpSchema {
   bool rankOfNumbers = false;  // the rank of the results depends on numbers among the arguments
   // Whether it gives an argument back as it is follows from ranks, types, devices and flags of the arguments.
   bool identityOfType = false;
-  bool identityOfSizes = false;  // ... from sizes or strides
+  bool identityOfSizes = false;  // the same, if it follows from sizes or strides
 
   explicit OpSchema(const c10::OperatorHandle& handle);
 };

@@ -26,7 +26,7 @@ enum class RowUpdateStatus : uint8_t {
   kOther,   // tensors of other types or layouts; nothing has been written
   kFailed,  // an index is out of range; some of the writes have been made
 };
-// `source` is not used by kScatterNumber. Nobody else holds `target`.
+// `source` is not used by kScatterNumber. The caller holds the only reference to `target`.
 RowUpdateStatus updateRows(const RowUpdate& update, void* target, void* index, void* source);
 
 }  // namespace kintsugi::torchapi

@@ -41,8 +41,8 @@ class TensorTable {
     return now < levels_.size() ? levels_[now] : MetaLevel::kUnknown;
   }
   void setLevel(ir::ValueId value, MetaLevel level);
-  // For the result of an operator whose sizes nobody declares, where all arguments are known: in every run it
-  // is likely to have the metadata that it has now.
+  // For the result of an operator whose sizes are not declared, where all arguments are known: in every run
+  // it is likely to have the metadata that it has now.
   void setLikely(ir::ValueId value, const OpSchema& op) { likely_[value] = &op; }
   const std::string* likelyFrom(ir::ValueId value) const {
     const auto it = likely_.find(newest(value));
