@@ -104,7 +104,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
   if (plan != nullptr) {
     plan->minWorkPerThread =
         static_cast<int64_t>(variant.parts * static_cast<double>(plan->minWorkPerThread));
-    if (!info.callsOnly) plan->versions = passes::resultVersions(given.segment);
+    if (!info.callsOnly) plan->versions = passes::resultVersions(given.segment, operatorTraits);
   }
   return plan;
 }

@@ -217,6 +217,7 @@ class Differentiator {
     trace().code[index].opName = trace().internOpName(name);
     madeBy_.resize(trace().values.size(), ir::kNone);
     madeBy_[made] = index;
+    writes_[made] = writes_[target] + 1;
     if (!started && isActive(made)) {
       graph_.gradBefore = true;
     }
@@ -549,6 +550,7 @@ class Differentiator {
       graph_.outputs.push_back(held.value);
     }
     std::sort(graph_.outputs.begin(), graph_.outputs.end());
+    for (const ValueId output : graph_.outputs) graph_.versions.push_back(writes_[output]);
     for (const auto& [input, held] : stores_) {
       const auto indexIn = [](const std::vector<ValueId>& values, ValueId value) {
         return static_cast<uint32_t>(std::find(values.begin(), values.end(), value) - values.begin());
@@ -632,6 +634,7 @@ class Differentiator {
     const size_t first = graph_.backward.size();
     builder.start(position, kept);
     addFollowed(recorded, node);
+    node.at = placeOf(norm != nullptr ? madeBy_[norm->whole] : graph_.forward[position]);
     if (keepsAny(trace(), recorded)) graph_.holders.push_back(node);
     if (norm != nullptr) {
       const auto o = trace().operandsOf(recorded);
@@ -650,6 +653,11 @@ class Differentiator {
     reads.note(kept, node);
     return reads.redirectReads(kept, first) ||
            refuse("the derivative of " + name + " reads what autograd does not keep");
+  }
+
+  // Of an operator: its number in `recompute`, where the first instruction is a mark.
+  uint32_t placeOf(uint32_t at) const {
+    return static_cast<uint32_t>(std::ranges::find(sequence_, at) - sequence_.begin() + 1);
   }
 
   void addFollowed(const Instruction& ins, SavedByEager& node) {
@@ -699,6 +707,7 @@ class Differentiator {
   std::string& reason_;
   GradientGraph graph_;
   std::vector<uint32_t> madeBy_;    // by value: the instruction
+  std::map<ValueId, uint32_t> writes_;  // in place, that have become new values
   std::vector<uint32_t> sequence_;  // operators and changes of the grad mode, in order
   std::vector<bool> used_;          // by value: an operator has taken it
   // Inputs that are written to: their present contents, and the number of writes that eager mode counts.

@@ -1,9 +1,11 @@
 #include "torchapi/aten_call.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <exception>
+#include <optional>
 #include <vector>
 
 #include "support/check.h"
@@ -246,7 +248,10 @@ AtenCall::Status AtenCall::run(Value* values, CallState& state) const {
   std::vector<c10::IValue>& stack = state.impl_->stack;
   try {
     impl_->args.push(values, stack);
-    impl_->schema->op.callBoxed(&stack);
+    const OpSchema& schema = *impl_->schema;
+    std::optional<at::AutoDispatchBelowADInplaceOrView> below;
+    if (schema.isFactory) below.emplace();
+    schema.op.callBoxed(&stack);
   } catch (const InternalError&) {  // an error of ours, not of the operator
     stack.clear();
     throw;

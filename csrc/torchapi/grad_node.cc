@@ -41,7 +41,7 @@ class SegmentBackward final : public autograd::Node {
 
   // Autograd asks for these right before it calls them.
   std::vector<std::unique_ptr<autograd::FunctionPreHook>>& tensor_pre_hooks() noexcept override {
-    if (!gate_) shared_->orderForHooks();
+    if (!gate_) shared_->prepareForHooks(*maker_);
     return Node::tensor_pre_hooks();
   }
 

@@ -1,6 +1,7 @@
 """Backwards one behind the other through one graph, each of which may keep the graph or not: eager mode's nodes raise
-where what they have kept has been freed, and run as often as one likes where they keep nothing. Random functions
-and random backwards, compared with eager mode."""
+where what they have kept has been freed, and run as often as one likes where they keep nothing. Backwards through
+gradients free what those of the function need, and the other way round; one that a hook has ended has freed what it had
+run. Random functions and random backwards, compared with eager mode."""
 
 from __future__ import annotations
 
@@ -43,6 +44,8 @@ class Step:
     retain: bool
     create: bool
     inside: int | None  # the output from whose hook the step is taken, while another backward runs
+    second: bool = False  # of the gradients that were made last, if such can be differentiated
+    raises: bool = False  # from a hook of the output `inside`
 
 
 @dataclass
@@ -78,15 +81,24 @@ def make(rng: random.Random) -> Program:
             None if rng.random() < 0.4 else subset(count),
             retain=rng.random() < 0.3,
             create=rng.random() < 0.2,
-            inside=rng.randrange(len(chosen)) if rng.random() < 0.2 else None,
+            inside=rng.randrange(len(chosen)) if rng.random() < 0.3 else None,
+            second=rng.random() < 0.3,
+            raises=rng.random() < 0.5,
         )
-        for _ in range(rng.randint(2, 4))
+        for _ in range(rng.randint(2, 5))
     ]
     return Program(function, count, len(chosen), steps)
 
 
-def differentiate(step: Step, outputs: Tensors, leaves: Tensors) -> Any:
+class Raised(Exception):
+    """By a hook."""
+
+
+def differentiate(step: Step, outputs: Tensors, leaves: Tensors, made: Tensors) -> Any:
+    """`made`: the gradients that were made last, of those that can be differentiated."""
     losses = [outputs[k].sum() * (k + 1) for k in step.outputs if outputs[k].requires_grad]
+    if step.second and made:
+        losses = [gradient.sin().sum() for gradient in made] + (losses if step.retain else [])
     if not losses:
         return "nothing"
     keep = {"retain_graph": step.retain, "create_graph": step.create}
@@ -100,10 +112,12 @@ def differentiate(step: Step, outputs: Tensors, leaves: Tensors) -> Any:
             given = list(
                 torch.autograd.grad(losses, [leaves[k] for k in step.leaves], allow_unused=True, **keep)
             )
-    except RuntimeError as error:
+    except (RuntimeError, Raised) as error:
         for leaf in leaves:
             leaf.grad = None
         return str(error).split(".")[0].split(" (")[0]
+    if step.create:
+        made[:] = [g for g in given if g is not None and g.requires_grad]
     return [None if g is None else g.detach().clone() for g in given]
 
 
@@ -112,10 +126,21 @@ def outcomes(function: Callable[..., Any], program: Program, seed: int) -> list[
     leaves = [torch.rand(3, 3, generator=generator).requires_grad_() for _ in range(program.count)]
     outputs = function(*leaves)
     found: list[Any] = []
+    made: Tensors = []
     for step in program.steps:
         hooked = None if step.inside is None else outputs[step.inside]
         if hooked is None or not hooked.requires_grad:
-            found.append(differentiate(step, outputs, leaves))
+            found.append(differentiate(step, outputs, leaves, made))
+            continue
+
+        if step.raises and not step.second:  # a gradient's backward goes by the hooks of outputs natively
+
+            def end(gradient: torch.Tensor) -> None:
+                raise Raised("ended by a hook")
+
+            handle = hooked.register_hook(end)
+            found.append(differentiate(step, outputs, leaves, made))
+            handle.remove()
             continue
 
         due = [step]
@@ -123,11 +148,12 @@ def outcomes(function: Callable[..., Any], program: Program, seed: int) -> list[
         def run(gradient: torch.Tensor, due: list[Step] = due) -> None:
             if due:  # the backward inside calls the hook, too
                 with torch.enable_grad():
-                    found.append(differentiate(due.pop(), outputs, leaves))
+                    found.append(differentiate(due.pop(), outputs, leaves, made))
 
         handle = hooked.register_hook(run)
-        outer = Step([step.inside or 0], list(range(program.count)), True, False, None)
-        found.append(differentiate(outer, outputs, leaves))
+        everything = list(range(len(outputs))) if step.second else [step.inside or 0]
+        outer = Step(everything, list(range(program.count)), not step.create, False, None)
+        found.append(differentiate(outer, outputs, leaves, made))
         handle.remove()
     return found
 
@@ -159,6 +185,7 @@ def test_random_backwards(backend: str, first: int) -> None:
             check(expected, outcomes(compiled, program, seed + call), f"seed {seed}, call {call}")
 
 
+ROWS = torch.tensor([0, 2, 0])
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "beside what keeps": lambda a, b: (a + b, a.exp()),
     "two ways to one input": lambda a, b: (a.exp() + b, b + 1),
@@ -168,19 +195,27 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "none": lambda a, b: (a - b, torch.stack([a, b])),
     "raises for zeros": lambda a, b: (a + torch.linalg.cholesky(b.detach() @ b.detach().t() + torch.eye(3)), a * b),
     "norm": lambda a, b: (F.rms_norm(a.detach() * 1, (3,), b[0]), a + b),
+    "whole planes": lambda a, b: (F.adaptive_avg_pool2d((a + b)[None], 1) + 1, a.exp() + b),
+    "rows": lambda a, b: (torch.index_add(a + 1, 0, ROWS, b.detach()) - b, torch.scatter_add(a - b, 0, ROWS[None].expand(2, 3), b[:2])),
 }  # fmt: skip
 STEPS = [
     Step([k], leaves, retain, create, None)
     for k in (0, 1)
     for leaves in (None, [0], [1])
-    for retain, create in ((False, False), (True, False), (False, True))
+    for retain, create in ((False, False), (True, False), (False, True), (True, True))
+]
+SECOND = [
+    Step([k], leaves, retain, False, None, second=True)
+    for k in (0, 1)
+    for leaves in (None, [0], [1])
+    for retain in (False, True)
 ]
 
 
 def pairs() -> Iterator[list[Step]]:
     rng = random.Random(7)
-    every = list(itertools.product(STEPS, STEPS))
-    for two in rng.sample(every, 60):
+    every = list(itertools.product(STEPS, STEPS + SECOND))
+    for two in rng.sample(every, 90):
         yield [*two, two[0], two[1]]
 
 

@@ -309,6 +309,7 @@ Flow dictUpdateModel(CallContext& ctx, Shadow& result) {
     pyapi::Ref<> keys = pyapi::steal(ok ? PySequence_List(other) : nullptr);
     for (size_t i = 0; ok && i < values->size(); ++i) {
       PyObject* key = PyList_GET_ITEM(keys.get(), i);
+      if (pyapi::needsProgram(dict, key)) return opaqueModel(ctx, result);
       ok = ctx.rec.heap.storeItem(ctx.shadows[0], dict, key, (*values)[i],
                                   PyDict_GetItemWithError(other, key));
     }

@@ -466,23 +466,30 @@ Flow bySlice(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& i
   return half.run(second);
 }
 
-// The container is no dict or list (an array of numpy, a bytearray): records a call of operator.setitem.
-Flow storeByStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  PyObject* args[] = {act.peek(2), act.peek(1), act.peek(3)};
-  Shadow shadows[] = {f.top(2), f.top(1), f.top(3)};
+// The container is no dict or list (an array of numpy, a bytearray), or a dict that asks Python code which key
+// it is: records a call of operator.setitem (3 arguments) or operator.delitem (2).
+Flow changeByStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, size_t count) {
+  PyObject* args[] = {act.peek(2), act.peek(1), count == 3 ? act.peek(3) : nullptr};
+  Shadow shadows[] = {f.top(2), f.top(1), count == 3 ? f.top(3) : Shadow::null()};
   if (shadows[2].isVirtual() && !rec.snapshots.escape(shadows[2], args[2]))
     return rec.execute(act, in);  // the step may keep the value
+  const char* name = count == 3 ? "setitem" : "delitem";
   pyapi::Ref<> operators = pyapi::steal(pyapi::importModule("_operator"));
-  pyapi::Ref<> callable = pyapi::steal(PyObject_GetAttrString(operators.get(), "setitem"));
+  pyapi::Ref<> callable = pyapi::steal(PyObject_GetAttrString(operators.get(), name));
   CallContext ctx(rec, f, act, in);
-  ctx.of(callable.get(), Shadow::constant(), args, shadows, 3);
+  ctx.of(callable.get(), Shadow::constant(), args, shadows, count);
   ctx.pushes = false;
-  ctx.popped = 3;
+  ctx.popped = count;
   Shadow ignored;
-  const CallKind kind = rec.steps.stepKind(args[0]);
-  Flow flow = rec.steps.callStep(ctx, kind, kind == CallKind::kOpaque ? "setitem" : nullptr, ignored);
-  if (flow == Flow::kNext && rec.live()) f.drop(3);
+  const bool asks = PyDict_Check(args[0]);  // which runs Python code
+  const CallKind kind = asks ? CallKind::kOpaque : rec.steps.stepKind(args[0]);
+  Flow flow = rec.steps.callStep(ctx, kind, kind == CallKind::kOpaque ? name : nullptr, ignored);
+  if (flow == Flow::kNext && rec.live()) f.drop(count);
   return flow;
+}
+
+bool asksProgram(PyObject* container, PyObject* key) {
+  return PyDict_Check(container) && !torchapi::isTensor(key) && pyapi::needsProgram(container, key);
 }
 
 // STORE_SUBSCR. Stack: value, container, key.
@@ -497,6 +504,7 @@ Flow storeSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Inst
   if (PyObject* method = pythonMethod(container, "__setitem__")) {
     return methodStep(rec, f, act, in, method, {2, 1, 3}, true, false);
   }
+  if (asksProgram(container, key)) return changeByStep(rec, f, act, in, 3);
   bool ok = false;
   if (PyDict_Check(container) && torchapi::isTensor(key) && !shadow.isValue()) {
     ok = storeUnderTensor(rec, f, act);
@@ -513,7 +521,7 @@ Flow storeSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Inst
     ok = storeSlice(rec, shadow, container, f.top(1), key, f.top(3), value);
   }
   if (!ok && rec.live() && !PyDict_Check(container) && !PyList_Check(container)) {
-    return storeByStep(rec, f, act, in);
+    return changeByStep(rec, f, act, in, 3);
   }
   if (!ok) {
     rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
@@ -528,6 +536,8 @@ Flow storeSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Inst
 
 Flow deleteSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *key = act.peek(1), *container = act.peek(2);
+  if (pythonMethod(container, "__delitem__") == nullptr && asksProgram(container, key))
+    return changeByStep(rec, f, act, in, 2);
   auto deleted = storeInOpenList(rec, f.top(2), container, f.top(1), key, Shadow::null(), nullptr);
   if (deleted ? *deleted : deleteElements(rec, f.top(2), container, f.top(1), key)) {
     Flow flow = rec.execute(act, in);
