@@ -66,8 +66,7 @@ OperatorGraph::OperatorGraph(autograd::variable_list inputs, autograd::variable_
 }
 
 size_t OperatorGraph::placeOf(const autograd::Node* node) const {
-  const auto at =
-      std::ranges::find_if(places_, [&](const Place& place) { return place.node.get() == node; });
+  const auto at = std::ranges::find_if(places_, [&](const Place& place) { return place.node.get() == node; });
   return at == places_.end() ? kNone : static_cast<size_t>(at - places_.begin());
 }
 
@@ -108,7 +107,8 @@ void OperatorGraph::collect(const NodePointer& root) {
 }
 
 template <typename Arrived>
-std::vector<bool> OperatorGraph::between(const Arrived& hasArrived, const std::vector<bool>& requested) const {
+std::vector<bool> OperatorGraph::between(const Arrived& hasArrived,
+                                         const std::vector<bool>& requested) const {
   std::vector<bool> leads(places_.size(), false), reached(places_.size(), false);
   for (size_t k = 0; k < places_.size(); ++k) {
     leads[k] = std::ranges::any_of(places_[k].gets, [&](size_t get) { return requested[get]; }) ||

@@ -103,8 +103,8 @@ class SegmentGradients {
   std::vector<int> freedBy_;  // by `holders`: the backward that has run through it
   size_t freedCount_ = 0;
   std::unique_ptr<OperatorGraph> operators_;  // once a gradient of a gradient was asked for
-  std::vector<Run> runs_;              // backwards that go on, or have raised
-  std::unordered_set<int> forgotten_;  // tasks of others
+  std::vector<Run> runs_;                     // backwards that go on, or have raised
+  std::unordered_set<int> forgotten_;         // tasks of others
 
   std::mutex nodesMutex_;  // of what follows; the last to be locked
   std::vector<torch::autograd::Node*> makers_, gates_;

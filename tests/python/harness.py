@@ -333,7 +333,14 @@ class _Describer:
                 Near(value.detach().clone().as_subclass(torch.Tensor)),
             )
         data = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).clone().view(torch.uint8)
-        return (*meta, *autograd, grad, attributes, *place, data.cpu().numpy().tobytes() if value.numel() else b"")
+        return (
+            *meta,
+            *autograd,
+            grad,
+            attributes,
+            *place,
+            data.cpu().numpy().tobytes() if value.numel() else b"",
+        )
 
 
 def describe(*values: Any, close: bool = False) -> Any:

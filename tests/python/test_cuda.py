@@ -258,7 +258,9 @@ def half(x: torch.Tensor) -> Any:
 @suite.case(inputs=tensors((16, 8)))
 def sparse(x: torch.Tensor) -> Any:
     rows = torch.tensor([[0, 1], [1, 0]], device="cuda")
-    with torch.sparse.check_sparse_tensor_invariants(False):  # without it torch warns once in the life of a process
+    with torch.sparse.check_sparse_tensor_invariants(
+        False
+    ):  # without it torch warns once in the life of a process
         s = torch.sparse_coo_tensor(rows, torch.ones(2, device="cuda"), (16, 16))
     return torch.sparse.mm(s, x), s.to_dense()
 
@@ -576,7 +578,9 @@ def test_first_use_of_the_device_in_a_compiled_call() -> None:
         "f = kintsugi.compile(lambda x: x.cuda() * 2 + torch.rand(3, device='cuda').sum() * 0)\n"
         "print([f(torch.ones(3) * i).tolist() for i in range(4)])\n"
     )
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str([[2.0 * i] * 3 for i in range(4)])
 

@@ -196,7 +196,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "raises for zeros": lambda a, b: (a + torch.linalg.cholesky(b.detach() @ b.detach().t() + torch.eye(3)), a * b),
     "norm": lambda a, b: (F.rms_norm(a.detach() * 1, (3,), b[0]), a + b),
     "whole planes": lambda a, b: (F.adaptive_avg_pool2d((a + b)[None], 1) + 1, a.exp() + b),
-    "rows": lambda a, b: (torch.index_add(a + 1, 0, ROWS, b.detach()) - b, torch.scatter_add(a - b, 0, ROWS[None].expand(2, 3), b[:2])),
+    "rows": lambda a, b: (
+        torch.index_add(a + 1, 0, ROWS, b.detach()) - b,
+        torch.scatter_add(a - b, 0, ROWS[None].expand(2, 3), b[:2]),
+    ),
 }  # fmt: skip
 STEPS = [
     Step([k], leaves, retain, create, None)

@@ -466,8 +466,8 @@ Flow bySlice(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& i
   return half.run(second);
 }
 
-// The container is no dict or list (an array of numpy, a bytearray), or a dict that asks Python code which key
-// it is: records a call of operator.setitem (3 arguments) or operator.delitem (2).
+// The container is no dict or list (an array of numpy, a bytearray), or a dict that asks Python code which
+// key it is: records a call of operator.setitem (3 arguments) or operator.delitem (2).
 Flow changeByStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, size_t count) {
   PyObject* args[] = {act.peek(2), act.peek(1), count == 3 ? act.peek(3) : nullptr};
   Shadow shadows[] = {f.top(2), f.top(1), count == 3 ? f.top(3) : Shadow::null()};
