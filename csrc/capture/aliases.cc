@@ -53,7 +53,7 @@ void applyAliases(RecordContext& rec) {
   }
   for (auto& frame : rec.tables.frames.all()) renameIn(aliases, *frame);
   for (RestoredFrame& restored : rec.tables.restored.all()) rename(aliases, restored.replacement);
-  for (auto& v : rec.tables.virtuals.all()) {
+  for (Virtual* v : rec.tables.virtuals.held()) {
     renameAll(aliases, v->parts);
     if (v->frame) renameIn(aliases, *v->frame);
     renameIn(aliases, v->attrs.get());

@@ -92,6 +92,7 @@ void DeadObjects::drop(Virtual& v) {
   v.frame.reset();
   const Paused paused(pauses_);
   v.object.reset();
+  virtuals_.noteDropped();
 }
 
 void DeadObjects::sweep() {

@@ -98,6 +98,7 @@ void FinalizerTracker::closeDroppedGenerators() {
     v.kind = VirtualKind::kOpaque;  // no shadow names it any more
     v.frame.reset();
     v.object.reset();
+    tables_.virtuals.noteDropped();
   }
 }
 

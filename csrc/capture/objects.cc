@@ -231,6 +231,13 @@ bool Objects::plainIteration(PyObject* dict) {
   return true;
 }
 
+bool Objects::plainMembership(PyObject* dict) {
+  if (PyDict_CheckExact(dict) || Py_TYPE(dict) == &PyODict_Type) return true;
+  if (specialMethod(Py_TYPE(dict), "__contains__") != specialMethod(&PyDict_Type, "__contains__")) return false;
+  roles_.values.guardTypeVersion(Py_TYPE(dict));
+  return true;
+}
+
 bool Objects::plainDict(PyObject* dict) {
   if (PyDict_CheckExact(dict) || Py_TYPE(dict) == &PyODict_Type) return true;
   for (const char* name : {"__contains__", "__getitem__", "__len__", "__iter__"}) {

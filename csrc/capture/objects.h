@@ -76,8 +76,9 @@ class Objects final : public KnownObjects, public ContainerReads, public Sequenc
   Shadow dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObject* value) override;
   std::optional<std::vector<Shadow>> dictParts(Shadow shadow, PyObject* dict, int64_t what);
   std::optional<Shadow> closureCell(ShadowFrame& frame, int index, PyObject* cell);
-  bool plainIteration(PyObject* dict);  // a dict, or a subclass that does not override iteration
-  bool plainDict(PyObject* dict);       // a dict, or a subclass that does not override look-up
+  bool plainIteration(PyObject* dict);   // a dict, or a subclass that does not override iteration
+  bool plainMembership(PyObject* dict);  // a dict, or a subclass that does not override `in`
+  bool plainDict(PyObject* dict);        // a dict, or a subclass that does not override look-up
   bool orderIsKnown(Shadow shadow, PyObject* set);
   // What the trace has written to an old object: see tables/overlays.h.
   Overlay* overlayOf(PyObject* object) { return overlays_.find(object); }

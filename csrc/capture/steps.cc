@@ -325,7 +325,7 @@ void Steps::forgetEscaped(CallValues& ctx) {
 }
 
 void Steps::forgetEscapedObjects() {
-  for (const auto& v : virtuals_.all()) {
+  for (Virtual* v : virtuals_.held()) {
     const bool dropped = v->kind != VirtualKind::kClass;  // the collector drops a class, at any time
     if (v->value != ir::kNone && dropped && v->object && isWeaklyReferenced(v->object.get())) {
       // A replay drops the object after this step. The program may drop it later, and a weak reference would

@@ -11,7 +11,15 @@ namespace {
 class Walker {
  public:
   Walker(const Trace& trace, const SourceRoots& roots)
-      : trace_(trace), roots_(roots), reach_(trace), lastUse_(trace.values.size(), kNone) {}
+      : trace_(trace), roots_(roots), reach_(trace), lastUse_(trace.values.size(), kNone) {
+    const size_t count = std::min(roots_.block.size(), roots_.resolver.size());
+    for (size_t s = 0; s < count; ++s) {
+      if (roots_.resolver[s] == kNone) continue;
+      const uint32_t block = roots_.block[s];
+      if (block >= resolvers_.size()) resolvers_.resize(block + 1);
+      resolvers_[block].push_back(roots_.resolver[s]);
+    }
+  }
 
   // Backwards: the first sight of a state or recipe is its last use.
   Liveness run() {
@@ -49,17 +57,15 @@ class Walker {
     if (operands.empty() || operands[0].kind != OperandKind::kInt) {
       return;
     }
-    const size_t count = std::min(roots_.block.size(), roots_.resolver.size());
-    for (size_t s = 0; s < count; ++s) {
-      if (roots_.block[s] == operands[0].i && roots_.resolver[s] != kNone) {
-        useValue(roots_.resolver[s]);
-      }
-    }
+    const auto block = static_cast<uint64_t>(operands[0].i);
+    if (block >= resolvers_.size()) return;
+    for (const ValueId value : resolvers_[block]) useValue(value);
   }
 
   const Trace& trace_;
   const SourceRoots& roots_;
   ReachWalker reach_;
+  std::vector<std::vector<ValueId>> resolvers_;  // by guard block
   std::vector<uint32_t> lastUse_;
   uint32_t at_ = 0;
 };

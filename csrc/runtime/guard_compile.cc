@@ -110,11 +110,12 @@ class BlockCompiler {
  public:
   // `links` has an entry for each source; it is left as it was found.
   BlockCompiler(const recording::Recording& recording, const UsedSources& used, const BlockMembers& members,
-                guard::BlockId id, std::vector<Links>& links)
+                const std::vector<uint32_t>& openAttributes, guard::BlockId id, std::vector<Links>& links)
       : recording_(recording),
         sources_(recording.document.sources.nodes),
         used_(used),
         members_(members),
+        openAttributes_(openAttributes),
         id_(id),
         links_(links) {}
   ~BlockCompiler() {
@@ -264,8 +265,8 @@ class BlockCompiler {
   // Open attributes hold for the whole trace, so those of all blocks are collected. In a side trace only its
   // own count: rows of the parent belong to the parent's blocks.
   void openAttributes() {
-    for (const guard::Guard& g : allGuards()) {
-      if (g.kind != GuardKind::kOpenAttribute || g.block < recording_.firstBlock) continue;
+    for (const uint32_t index : openAttributes_) {
+      const guard::Guard& g = allGuards()[index];
       PyObject* pair = constant(g.key);
       KINTSUGI_CHECK(pair != nullptr && PyTuple_CheckExact(pair) && PyTuple_GET_SIZE(pair) == 2 &&
                          PyType_Check(PyTuple_GET_ITEM(pair, 0)) &&
@@ -561,6 +562,7 @@ class BlockCompiler {
   const std::vector<guard::SourceNode>& sources_;
   const UsedSources& used_;
   const BlockMembers& members_;
+  const std::vector<uint32_t>& openAttributes_;
   guard::BlockId id_;
   std::vector<Links>& links_;
   std::vector<guard::SourceId> included_;
@@ -586,6 +588,11 @@ std::vector<Block> compileBlocks(const recording::Recording& recording, const Gu
   for (uint32_t index = 0; index < guards.size(); ++index) {
     if (!chosen || chosen(guards[index])) membersOf(guards[index].block).guards.push_back(index);
   }
+  std::vector<uint32_t> openAttributes;
+  for (uint32_t index = 0; index < guards.size(); ++index) {
+    const guard::Guard& g = guards[index];
+    if (g.kind == GuardKind::kOpenAttribute && g.block >= recording.firstBlock) openAttributes.push_back(index);
+  }
   const UsedSources used(recording);
   std::vector<Links> links(sources.size());
   std::vector<Block> blocks;
@@ -595,7 +602,7 @@ std::vector<Block> compileBlocks(const recording::Recording& recording, const Gu
       blocks.emplace_back();  // its parent has run it
       continue;
     }
-    blocks.push_back(BlockCompiler(recording, used, members[id], id, links).compile());
+    blocks.push_back(BlockCompiler(recording, used, members[id], openAttributes, id, links).compile());
   }
   return blocks;
 }

@@ -44,6 +44,24 @@ Flow changeOld(CallContext& ctx, const char* method, Shadow& result) {
   return flow;
 }
 
+// The argument is a dict or a view of keys, which objects.iterated() has pinned, and all of them are constants.
+bool givesPlainKeys(CallContext& ctx) {
+  PyObject* object = ctx.args[0];
+  const Shadow shadow = ctx.shadows[0];
+  if (shadow.isVirtual() && ctx.rec.objects.virtualOf(shadow).kind == VirtualKind::kDictView) {
+    const Virtual& view = ctx.rec.objects.virtualOf(shadow);
+    if (view.index != 0) return false;
+    object = view.partObjects[0].get();
+  }
+  if (!PyDict_Check(object)) return false;
+  PyObject* key = nullptr;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(object, &at, &key, nullptr)) {
+    if (!isPlainDeep(key)) return false;
+  }
+  return true;
+}
+
 Flow setModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() == 1) {
     if (ctx.callable == reinterpret_cast<PyObject*>(&PySet_Type)) {
@@ -54,8 +72,9 @@ Flow setModel(CallContext& ctx, Shadow& result) {
     Shadow s = ctx.shadows[0];
     const bool frozen = ctx.shadows[0].isConst() && ctx.rec.guards.isFrozen(ctx.args[0]);
     const bool known =
-        parts && (frozen || (PyAnySet_CheckExact(ctx.args[0]) ? pinElements(ctx, 0)
-                                                              : ctx.rec.guards.tryPinDeep(s, ctx.args[0])));
+        parts && (frozen || givesPlainKeys(ctx) ||
+                  (PyAnySet_CheckExact(ctx.args[0]) ? pinElements(ctx, 0)
+                                                    : ctx.rec.guards.tryPinDeep(s, ctx.args[0])));
     if (!known) return unknown(ctx, result);
   }
   return runVirtual(ctx, VirtualKind::kSet, result);

@@ -425,7 +425,7 @@ Flow containsOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
     rec.guards.guardType(b, container);
     return fallbackContains(rec, f, act, in);
   }
-  if (PyDict_Check(container) && !b.isValue() && rec.objects.plainDict(container)) {
+  if (PyDict_Check(container) && !b.isValue() && rec.objects.plainMembership(container)) {
     if ((!isPlainDeep(item) && !isIdentityValue(item)) || pyapi::needsProgram(container, item))
       return fallbackContains(rec, f, act, in);
     if (!rec.guards.pin(a, item)) return rec.execute(act, in);

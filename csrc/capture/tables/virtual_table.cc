@@ -33,9 +33,18 @@ Shadow VirtualTable::add(VirtualKind kind, PyObject* object) {
   }
   const auto id = static_cast<uint32_t>(virtuals_.size());
   if (kind == VirtualKind::kIterator) iterators_.push_back(id);
+  held_.push_back(v.get());
   virtuals_.push_back(std::move(v));
   ids_[object] = id;
   return Shadow::virt(id);
+}
+
+const std::vector<Virtual*>& VirtualTable::held() {
+  if (2 * dropped_ > held_.size()) {
+    std::erase_if(held_, [](const Virtual* v) { return !v->object; });
+    dropped_ = 0;
+  }
+  return held_;
 }
 
 std::optional<uint32_t> VirtualTable::find(PyObject* object) const {

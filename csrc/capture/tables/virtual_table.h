@@ -39,6 +39,10 @@ class VirtualTable {
   bool contains(PyObject* object) const { return ids_.contains(object); }
   const std::vector<std::unique_ptr<Virtual>>& all() const { return virtuals_; }
   size_t size() const { return virtuals_.size(); }
+  // Those whose object has not been dropped, the oldest first (a few others may be among them). A loop makes
+  // and drops objects in each turn, so a walk that is made in each turn goes along these.
+  const std::vector<Virtual*>& held();
+  void noteDropped() { ++dropped_; }  // an object among them
 
   // The object may be changed by others, or it is dropped and its address may be reused.
   void forgetIdentity(const Virtual& v) { ids_.erase(v.object.get()); }
@@ -80,6 +84,8 @@ class VirtualTable {
  private:
   std::vector<std::unique_ptr<Virtual>> virtuals_;
   FlatMap<PyObject*, uint32_t> ids_;
+  std::vector<Virtual*> held_;
+  size_t dropped_ = 0;  // of those in held_
   std::vector<uint32_t> iterators_;
   std::vector<uint32_t> classes_;
   uint64_t epoch_ = 1;
