@@ -7,6 +7,7 @@ import binascii
 import bisect
 import cmath
 import collections
+import dataclasses
 import datetime
 import enum
 import fractions
@@ -590,6 +591,57 @@ def python_random(x):
 @case(breaks=None)
 def dates(x):
     return x + datetime.timedelta(days=2).days, datetime.date(2024, 1, 31).isoformat()
+
+
+@SUITE.case(kwargs=lambda call: {"a": 1, "b": call})
+def sets_of_keys(x: torch.Tensor, **more: int) -> typing.Any:
+    made = {"u": x, 3: 1, (1, "t"): 2}
+    ordered = collections.OrderedDict(p=1, q=x)
+    names = set(more.keys())
+    names.add("z")
+    return x + len(names), names, set(made), frozenset(made.keys()), set(ordered.keys()) | set(ordered), set(KEYS)
+
+
+KEYS = {"k": 1, "l": 2}
+
+
+@SUITE.factory()
+def make_sets_of_keys_that_change() -> typing.Any:
+    table = {"a": 1}
+
+    def sets_of_keys_that_change(x: torch.Tensor) -> typing.Any:
+        table[len(table)] = 2
+        return x + len(set(table)), "a" in set(table.keys())
+
+    return sets_of_keys_that_change, table
+
+
+SUITE.cases[-1] = dataclasses.replace(SUITE.cases[-1], traces=None)
+
+
+class Fields(collections.OrderedDict[str, typing.Any]):
+    """Items are looked up in Python, membership is a dict's: as outputs of models are."""
+
+    def __getitem__(self, key: typing.Any) -> typing.Any:
+        return dict(self.items())[key] if isinstance(key, str) else tuple(self.values())[key]
+
+
+class Telling(dict[str, typing.Any]):
+    def __contains__(self, key: object) -> bool:
+        return key == "told"
+
+
+FIELDS = Fields(u=1.0, v=2.0)
+
+
+@SUITE.case()
+def in_of_subclasses_of_dict(x: torch.Tensor) -> typing.Any:
+    made = Fields()
+    made["u"] = x + 1
+    telling = Telling()
+    telling["a"] = x
+    inside = "u" in made, "v" in made, "v" in FIELDS, "w" not in FIELDS, "told" in telling, "a" in telling
+    return made["u"] * 2, made[0], inside, list(made.keys()), FIELDS["v"] + x
 
 
 @SUITE.parametrize()

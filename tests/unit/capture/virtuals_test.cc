@@ -48,6 +48,25 @@ TEST(VirtualTable, CountsTheChangesThatRecipesName) {
   PyErr_Clear();
 }
 
+TEST(VirtualTable, WalksAlongThoseThatAreHeld) {
+  VirtualTable virtuals;
+  Pauses pauses;
+  DeadObjects dead(virtuals, pauses);
+  std::vector<pyapi::Ref<>> kept;
+  for (int i = 0; i < 1000; ++i) {
+    pyapi::Ref<> made = value("[1]");
+    dead.add(virtuals.add(VirtualKind::kList, made.get()).virtualId());
+    if (i % 100 == 0) kept.push_back(std::move(made));
+    made = {};
+    dead.sweep();
+    EXPECT_LE(virtuals.held().size(), 2 * kept.size() + 64) << i;
+  }
+  const std::vector<Virtual*>& held = virtuals.held();
+  for (const pyapi::Ref<>& object : kept)
+    EXPECT_NE(std::ranges::find(held, virtuals.findObject(object.get())), held.end());
+  EXPECT_EQ(virtuals.size(), 1000u);
+}
+
 TEST(VirtualTable, ReleasesTheNewestFirst) {
   run("order = []\nclass Noisy:\n  def __init__(self, n): self.n = n\n  def __del__(self): "
       "order.append(self.n)");
