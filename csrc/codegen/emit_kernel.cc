@@ -140,7 +140,7 @@ class Emitter {
       if (kernel_.accesses[a].transposed) {
         llvm::AllocaInst* room =
             b_.CreateAlloca(b_.getFloatTy(), integer(target_.transposeRows * target_.transposeColumns));
-        room->setAlignment(llvm::Align(64));
+        room->setAlignment(lineAlignment(target_.lanes));
         transposedBlocks_.emplace_back(a, room);
       }
     }
