@@ -165,7 +165,7 @@ void runProduct(const NativeProduct& product, NativeFrame& frame) {
   auto data = [&frame](const NativeMemory& memory) {
     return reinterpret_cast<float*>(pointerTo(memory, frame));
   };
-  torchapi::multiplyFloats(shape, data(product.left), data(product.right), data(product.result));
+  frame.plan->device->multiply(shape, data(product.left), data(product.right), data(product.result));
 }
 
 // The number of pieces that threads divide among themselves: elements, rows, or pieces of a product.
