@@ -5,7 +5,7 @@
     house.py --before FOLDER       writes the column of another tree (a checkout of an earlier commit) as well
 
 A count is of csrc/ unless its row says otherwise. Of lines that stand in two places word by word, those that stand in
-every file (includes, namespaces, closing braces) are left out.
+every file (includes, namespaces, `using`, closing braces) are left out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SAME_LINES = 6
 CHECK = re.compile(r"\bKINTSUGI_(?:D?CHECK|UNREACHABLE)\(")
 OPERATOR = re.compile(r'"(?:aten|taped|folded)[.:]')
 PRIVATE = re.compile(r"\b_Py(?:_|[A-Z])\w*")
-PLAIN = re.compile(r"\s*(?:#.*|(?:using )?namespace .*|\}[;,)]*|\)[;,)]*|)\s*")
+PLAIN = re.compile(r"\s*(?:#.*|namespace .*|using .*;|\}[;,)]*|\)[;,)]*|)\s*")
 
 
 def sources(root: Path, *suffixes: str) -> list[Path]:
