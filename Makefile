@@ -86,12 +86,15 @@ test-fast: core ## C++ units and file tests: no Python, no torch
 
 # Their module is built with the extension, where GoogleTest is there.
 UNITS = $(firstword $(wildcard $(BUILD)/units/_recorder_units*.so))
+RUNTIME_UNITS = $(firstword $(wildcard $(BUILD)/units/_runtime_units*.so))
 
 .PHONY: test-recorder
-test-recorder: build ## C++ units of the recorder, inside a Python: no torch
+test-recorder: build ## C++ units of the recorder (no torch) and of the runtime (with it), inside a Python
 	@if [ -n "$(UNITS)" ]; then PYTHONPATH=$(BUILD)/units $(PY) -c \
 	  "import sys, _recorder_units; sys.exit(_recorder_units.run(['--gtest_brief=1']))"; \
 	else echo "the recorder's units were not built: install the package libgtest-dev"; fi
+	@if [ -n "$(RUNTIME_UNITS)" ]; then PYTHONPATH=$(BUILD)/units $(PY) -c \
+	  "import sys, torch, _runtime_units; sys.exit(_runtime_units.run(['--gtest_brief=1']))"; fi
 
 .PHONY: microbench
 microbench: core ## Google Benchmark on the core

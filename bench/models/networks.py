@@ -197,6 +197,32 @@ _MONAI: list[tuple[str, dict[str, Any], Make]] = [
 ]  # fmt: skip
 
 _LIBRARIES = {"diffusers": ("diffusers", _DIFFUSERS), "monai": ("monai.networks.nets", _MONAI)}
+_PUBLIC = {"diffusers": "diffusers.models", "monai": "monai.networks.nets"}  # modules with all networks
+
+
+def left_out() -> dict[str, tuple[int, int]]:
+    """By library that is installed: how many public classes of networks are not in the list, and how many there are."""
+    counts = {}
+    for library, (module, rows) in _LIBRARIES.items():
+        if importlib.util.find_spec(library) is None:
+            continue
+        names = vars(importlib.import_module(_PUBLIC[library])).get("__all__") or dir(
+            importlib.import_module(_PUBLIC[library])
+        )
+        public = {_class(_PUBLIC[library], name, library) for name in names} - {None}
+        chosen = {getattr(importlib.import_module(module), name) for name, _, _ in rows}
+        counts[library] = (len(public - chosen), len(public | chosen))
+    return counts
+
+
+def _class(module: str, name: str, library: str) -> type | None:
+    """A class of the library's own networks; None: what has the name is something else, or needs what is not there."""
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (AttributeError, ImportError, RuntimeError):
+        return None
+    own = isinstance(found, type) and issubclass(found, nn.Module)
+    return found if own and found.__module__.startswith(library) else None
 
 
 def specs() -> Iterator[ModelSpec]:

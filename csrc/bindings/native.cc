@@ -162,6 +162,8 @@ nb::list operators() {
     each["attention"] = nb::make_tuple(a.mask, a.dropout, a.causal, a.scale, a.grouped);
     each["foreach"] = strOf(row.foreach.name);
     each["torch"] = nb::make_tuple(strOf(row.torchFrom), strOf(row.torchBefore));
+    constexpr const char* kLayouts[] = {"other", "same", "reads", "product"};
+    each["layout"] = kLayouts[static_cast<size_t>(row.layout)];
     each["updates_rows"] = row.rowUpdate != ops::RowUpdateKind::kNone;
     each["view"] = passes::isView(row.id);
     const passes::GradientRule* gradient = passes::gradientOf(row.id);

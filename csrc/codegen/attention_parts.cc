@@ -5,6 +5,7 @@
 #include "codegen/emit_attention.h"
 #include "codegen/emit_product.h"
 #include "support/check.h"
+#include "support/target.h"
 
 namespace kintsugi::codegen {
 
@@ -98,7 +99,7 @@ Value* AttentionParts::slice(Value* x, unsigned from, unsigned count) {
 
 llvm::AllocaInst* AttentionParts::room(Value* count) {
   llvm::AllocaInst* made = b_.CreateAlloca(b_.getFloatTy(), count);
-  made->setAlignment(llvm::Align(64));
+  made->setAlignment(lineAlignment(target().lanes));
   return made;
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "codegen/emit_accesses.h"
 #include "codegen/emit_attention.h"
 #include "codegen/emit_fold.h"
 #include "codegen/emit_ops.h"
@@ -36,17 +37,15 @@ unsigned lanesFor(const Kernel& kernel, const Target& target) {
   return kernel.columns && cheap ? target.columnLanes : target.lanes;
 }
 
-class Emitter {
+class Emitter : private AccessEmitter {
  public:
   Emitter(llvm::LLVMContext& context, const Kernel& kernel, const std::string& name,
           const EmitOptions& options)
-      : kernel_(kernel),
+      : AccessEmitter(context, kernel, lanesFor(kernel, options.target)),
         plan_(planKernel(kernel)),
         target_(options.target),
-        lanes_(lanesFor(kernel, options.target)),
         tile_{options.tile.rows, options.tile.vectors, lanes_, options.target.square},
-        module_(std::make_unique<llvm::Module>(name, context)),
-        b_(context) {
+        module_(std::make_unique<llvm::Module>(name, context)) {
     llvm::FastMathFlags flags;
     flags.setAllowContract(options.contract);
     b_.setFastMathFlags(flags);
@@ -79,7 +78,6 @@ class Emitter {
 
  private:
   llvm::LLVMContext& context() { return b_.getContext(); }
-  Value* integer(int64_t v) { return b_.getInt64(static_cast<uint64_t>(v)); }
 
   void begin(const std::string& name) {
     auto* type = llvm::FunctionType::get(
@@ -140,7 +138,7 @@ class Emitter {
       if (kernel_.accesses[a].transposed) {
         llvm::AllocaInst* room =
             b_.CreateAlloca(b_.getFloatTy(), integer(target_.transposeRows * target_.transposeColumns));
-        room->setAlignment(llvm::Align(64));
+        room->setAlignment(lineAlignment(target_.lanes));
         transposedBlocks_.emplace_back(a, room);
       }
     }
@@ -357,10 +355,6 @@ class Emitter {
     }
   }
 
-  Value* element(const KernelAccess& access, Value* from, Value* index) {
-    return b_.CreateGEP(memoryType(b_, access.elem, 1), from, index);
-  }
-
   // Emits all stages of one row, for elements [low, high).
   void emitRow(Value* low, Value* high) {
     uniform_.assign(kernel_.ops.size(), nullptr);
@@ -531,7 +525,6 @@ class Emitter {
     return b_.CreateZExt(place, registerType(b_, Elem::kI64, kernel_.columns ? lanes_ : 1));
   }
 
-  llvm::Constant* laneNumbers() { return codegen::laneNumbers(b_, lanes_); }
   Value* maskOf(Value* count) { return firstLanes(b_, lanes_, count); }
 
   // `mask`: the lanes that exist; null for a whole vector.
@@ -654,114 +647,19 @@ class Emitter {
     return mask;
   }
 
-  // The first element of a vector whose elements are contiguous.
-  Value* pointer(uint32_t at) {
-    const KernelAccess& access = kernel_.accesses[at];
-    if (!kernel_.columns) {
-      return element(access, row_[at], index_);
-    }
-    return access.uniform ? row_[at] : element(access, row_[at], b_.CreateMul(index_, innerStride_[at]));
-  }
-
-  // Pointers to all elements of a vector.
-  Value* pointers(uint32_t at) {
-    const KernelAccess& access = kernel_.accesses[at];
-    Value* lane = b_.CreateZExt(laneNumbers(), registerType(b_, Elem::kI64, lanes_));
-    if (kernel_.columns) {
-      Value* stride = b_.CreateVectorSplat(lanes_, outerStrides_[at].back());
-      return element(access, pointer(at), b_.CreateMul(lane, stride));
-    }
-    Value* place = b_.CreateAdd(b_.CreateVectorSplat(lanes_, index_), lane);
-    place = access.repeat == 1 ? place
-                               : b_.CreateUDiv(place, b_.CreateVectorSplat(lanes_, integer(access.repeat)));
-    Value* offsets = b_.CreateMul(place, b_.CreateVectorSplat(lanes_, innerStride_[at]));
-    return element(access, row_[at], offsets);
-  }
-
-  Value* fullMask() { return mask_ != nullptr ? mask_ : b_.CreateVectorSplat(lanes_, b_.getTrue()); }
-
-  // `shift`: a number of elements, as a scalar or for each lane.
-  Value* emitLoad(uint32_t at, Value* shift = nullptr) {
-    const KernelAccess& access = kernel_.accesses[at];
-    auto* type = memoryType(b_, access.elem, lanes_);
-    const llvm::Align align(static_cast<uint64_t>(passes::elemSize(access.elem)));
-    Value* zero = llvm::Constant::getNullValue(type);
-    Value* loaded = nullptr;
-    if (access.repeat != 1 && access.inner == Inner::kUnit) {
-      return loadRepeated(at);
-    }
-    const bool scattered = shift != nullptr && shift->getType()->isVectorTy();
-    if (access.inner == Inner::kZero && kernel_.columns && shift == nullptr) {
-      Value* one = b_.CreateAlignedLoad(memoryType(b_, access.elem, 1), pointer(at), align);
-      loaded = b_.CreateVectorSplat(lanes_, one);
-    } else if (access.inner != Inner::kUnit || scattered) {
-      Value* from = shift != nullptr ? element(access, pointers(at), shift) : pointers(at);
-      loaded = b_.CreateMaskedGather(type, from, align, fullMask(), zero);
-    } else {
-      Value* from = shift != nullptr ? element(access, pointer(at), shift) : pointer(at);
-      loaded = mask_ != nullptr ? static_cast<Value*>(b_.CreateMaskedLoad(type, from, align, mask_, zero))
-                                : b_.CreateAlignedLoad(type, from, align);
-    }
-    return fromMemory(b_, access.elem, loaded);
-  }
-
-  // Several neighbouring lanes have the same element; the vector begins with the first of such lanes.
-  Value* loadRepeated(uint32_t at) {
-    const KernelAccess& access = kernel_.accesses[at];
-    const unsigned count = lanes_ / access.repeat;
-    auto* type = memoryType(b_, access.elem, count);
-    const llvm::Align align(static_cast<uint64_t>(passes::elemSize(access.elem)));
-    Value* from = element(access, row_[at], b_.CreateUDiv(index_, integer(access.repeat)));
-    std::vector<int> firsts, lanes;
-    for (unsigned k = 0; k < count; ++k) {
-      firsts.push_back(static_cast<int>(k * access.repeat));
-    }
-    for (unsigned k = 0; k < lanes_; ++k) {
-      lanes.push_back(static_cast<int>(k / access.repeat));
-    }
-    Value* loaded = mask_ != nullptr ? static_cast<Value*>(b_.CreateMaskedLoad(
-                                           type, from, align, b_.CreateShuffleVector(mask_, firsts),
-                                           llvm::Constant::getNullValue(type)))
-                                     : b_.CreateAlignedLoad(type, from, align);
-    return b_.CreateShuffleVector(fromMemory(b_, access.elem, loaded), lanes);
-  }
-
-  void storeVector(uint32_t at, Value* x) {
-    const KernelAccess& access = kernel_.accesses[at];
-    x = toMemory(b_, access.elem, x);
-    const llvm::Align align(static_cast<uint64_t>(passes::elemSize(access.elem)));
-    KINTSUGI_CHECK(access.inner != Inner::kZero, "many values for one place");
-    if (access.inner == Inner::kStrided) {
-      b_.CreateMaskedScatter(x, pointers(at), align, fullMask());
-      return;
-    }
-    Value* to = pointer(at);
-    if (mask_ != nullptr) {
-      b_.CreateMaskedStore(x, to, align, mask_);
-    } else {
-      b_.CreateAlignedStore(x, to, align);
-    }
-  }
-
-  const Kernel& kernel_;
   const Plan plan_;
   const Target target_;
-  const unsigned lanes_;
   const TileShape tile_;
   std::unique_ptr<llvm::Module> module_;
-  Builder b_;
   llvm::Function* function_ = nullptr;
   Value* begin_ = nullptr;
   Value* end_ = nullptr;
   Value* inner_ = nullptr;
   std::vector<Value*> extents_;
-  std::vector<Value*> base_;  // by access: its memory
-  std::vector<std::vector<Value*>> outerStrides_;
-  std::vector<Value*> innerStride_;
+  std::vector<Value*> base_;         // by access: its memory
   std::map<uint32_t, Value*> kept_;  // by op: the row's values
   std::vector<std::pair<uint32_t, Value*>>
       transposedBlocks_;         // accesses, and the memory of their transposed blocks
-  std::vector<Value*> row_;      // by access: the current row
   std::vector<Value*> uniform_;  // by op: scalars of the current row
   std::map<uint32_t, Accumulator> accumulators_;
   std::map<uint32_t, std::vector<std::pair<Value*, Value*>>> bounds_;  // by op: bounds of its parts
@@ -776,8 +674,6 @@ class Emitter {
   Value* sum_ = nullptr;    // the current vector of these sums
   // The current place in a loop.
   uint32_t loop_ = 0;
-  Value* index_ = nullptr;
-  Value* mask_ = nullptr;
   std::vector<Value*> varying_;
 };
 

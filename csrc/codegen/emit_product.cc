@@ -1,17 +1,18 @@
 #include "codegen/emit_product.h"
 
+#include <algorithm>
+
 #include "passes/kernel.h"
+#include "support/target.h"
 
 namespace kintsugi::codegen {
 
 using llvm::BasicBlock;
 using llvm::Value;
 
-namespace {
-
-constexpr uint64_t kLine = 64;  // bytes
-
-}  // namespace
+llvm::Align lineAlignment(unsigned lanes) {
+  return llvm::Align(std::max<uint64_t>(target().machine.lineBytes, uint64_t{4} * lanes));
+}
 
 void emitLoop(Builder& b, llvm::Function* function, Value* from, Value* to, int64_t step,
               const std::function<void(Value*)>& body) {
@@ -34,7 +35,7 @@ ProductEmitter::ProductEmitter(Builder& b, llvm::Function* function, const TileS
     : b_(b), function_(function), tile_(tile), operands_(operands) {
   auto room = [&](Value* count) {
     llvm::AllocaInst* made = b_.CreateAlloca(b_.getFloatTy(), count);
-    made->setAlignment(llvm::Align(kLine));
+    made->setAlignment(lineAlignment(tile_.lanes));
     return made;
   };
   panel_ = room(integer(passes::KernelProduct::kMaxDepth * tile_.columns()));

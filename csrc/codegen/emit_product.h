@@ -20,6 +20,10 @@ namespace kintsugi::codegen {
 void emitLoop(Builder& b, llvm::Function* function, llvm::Value* from, llvm::Value* to, int64_t step,
               const std::function<void(llvm::Value*)>& body);
 
+// Of memory on the stack that is read a vector of `lanes` floats at once: a line of the cache, or the vector
+// if that is longer. A line is a power of two (support/host_machine.cc).
+llvm::Align lineAlignment(unsigned lanes);
+
 struct TileShape {
   unsigned rows = 6;
   unsigned vectors = 1;

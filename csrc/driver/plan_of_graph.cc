@@ -24,6 +24,7 @@
 #include "passes/simplify_graph.h"
 #include "support/check.h"
 #include "support/fork_gate.h"
+#include "support/target.h"
 
 namespace kintsugi::driver {
 
@@ -325,32 +326,31 @@ class PlanBuilder {
   }
 
   static void estimateCost(const passes::Kernel& kernel, runtime::NativeKernel& out) {
+    const Target::Costs& costs = target().costs;
     out.cost = 1;
     for (const passes::KernelOp& op : kernel.ops) {
       const bool costly = op.kind == passes::KernelOpKind::kPoint &&
                           passes::coreInfo(op.op).cost == passes::CoreCost::kCostly;
-      out.cost += costly ? 8 : 1;  // an exponential is about eight sums
+      out.cost += costly ? costs.costlyOperation : 1;
     }
     out.outerRank = kernel.outerRank();
     out.flat = out.outerRank == 0 && !kernel.hasReductions && !kernel.product;
     if (kernel.product) {
-      // A product and a sum for each element of k, eight at once.
-      constexpr int64_t kAtOnce = 8;
+      // A product and a sum for each element of k.
       out.chunk = kernel.product->chunk;
       out.strip = passes::KernelProduct::kStrip;
       out.batched = kernel.product->batched;
-      out.cost = out.chunk * out.strip * (out.cost + kernel.product->k / kAtOnce);
+      out.cost = out.chunk * out.strip * (out.cost + kernel.product->k / costs.fusedMultiplies);
     }
     if (kernel.attention) {
       // A piece is queries of one head, each with all keys.
-      constexpr int64_t kAtOnce = 8, kPower = 2;
       const passes::KernelAttention& a = *kernel.attention;
       const int64_t queries = std::min(kernel.sizes[2].hint, passes::KernelAttention::kChunk);
       out.chunk = passes::KernelAttention::kChunk;
       out.strip = a.valueSize;
       out.batched = true;
       out.cost = queries * a.keys.hint * (a.few ? a.group : 1) *
-                 ((a.headSize + a.valueSize) / kAtOnce + kPower + out.cost);
+                 ((a.headSize + a.valueSize) / costs.fusedMultiplies + costs.scoreOperations + out.cost);
     }
   }
 

@@ -5,6 +5,7 @@
 
 #include "passes/build_graph.h"
 #include "passes/operator_rules.h"
+#include "support/target.h"
 
 namespace kintsugi::passes {
 
@@ -12,7 +13,8 @@ namespace {
 
 using D = Decomposer;
 
-// A window becomes an operation for each of its places: up to 5 by 5.
+// A window becomes an operation for each of its places: up to 5 by 5. With a larger bound, code and the time
+// to compile it grow; with a smaller one, more windows are calls, and nothing is fused with them.
 constexpr size_t kMostPlaces = 25;
 
 // What windows are along one dimension.
@@ -212,6 +214,8 @@ class Shifted {
   }
 
   NodeId visit(NodeId id, NodeId otherwise) {
+    // Of operations that are computed for each part of the join on all of its elements. More: the same work
+    // is done as many times as there are parts. Fewer: results of short chains are stored to be loaded once.
     constexpr size_t kMost = 6;
     const Node node = d_.node(id);
     if (node.kind == NodeKind::kConst) {
@@ -252,7 +256,7 @@ class Shifted {
 // (self, output_size, scale_factors): each element for so many neighbours along each of the last dimensions.
 // Only powers of two: others ATen divides with rounding.
 NodeId upsample(D& d, size_t count) {
-  constexpr int64_t kMost = 8;  // a vector of 16 lanes takes two elements then
+  const int64_t most = target().costs.mostRepeats;
   const NodeId x = d.tensor(0);
   const size_t rank = d.sizes().size();
   if (d.failed() || rank != count + 2 || d.node(x).sizes.size() != rank || d.node(x).elem != Elem::kF32 ||
@@ -265,7 +269,7 @@ NodeId upsample(D& d, size_t count) {
   for (size_t dim = 0; dim < rank && !d.failed(); ++dim) {
     const int64_t from = node.sizes[dim].hint, to = d.sizes()[dim];
     const int64_t times = from > 0 ? to / from : 0;
-    const bool power = times > 0 && times <= kMost && (times & (times - 1)) == 0 && times * from == to;
+    const bool power = times > 0 && times <= most && (times & (times - 1)) == 0 && times * from == to;
     const bool scaled = scales.empty() || dim < 2 || (scales.size() == count && scales[dim - 2] == times);
     if (!power || !scaled || (dim < 2 && times != 1)) {
       return d.fail();
@@ -296,6 +300,8 @@ NodeId pad(D& d) {
 
 // (tensors, dim)
 NodeId concatenate(D& d) {
+  // Each part is computed on all elements of the result, and one is chosen: the work grows with the square of
+  // the parts. More of them are joined by kernels of their own (passes/decompose_joins.cc).
   constexpr size_t kMostParts = 4;
   const std::vector<NodeId> parts = d.tensors(0);
   const auto rank = static_cast<int64_t>(d.sizes().size());

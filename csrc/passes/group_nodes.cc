@@ -9,7 +9,8 @@ namespace kintsugi::passes {
 
 namespace {
 
-// Values of a larger group do not stay in registers, and the time to compile it grows faster than its size.
+// Values of a larger group do not stay in registers, and the time to compile it grows faster than its size. A
+// smaller bound cuts long chains, and each cut stores a tensor and loads it again.
 constexpr size_t kMostMembers = 96;
 
 std::vector<Size> rowSizes(std::vector<Size> sizes, size_t reduced, size_t behind) {

@@ -50,7 +50,8 @@ class Merger {
     std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
       return grouping_.groups[a].level < grouping_.groups[b].level;
     });
-    // Only the last few of each kind are compared, to keep the pass linear.
+    // Only the last few of each kind are compared, to keep the pass linear. Fewer: pairs are
+    // missed that have others of their kind between them. More: the time of the pass grows.
     constexpr size_t kMostOpen = 8;
     std::map<std::string, std::vector<uint32_t>> open;
     for (const uint32_t at : order) {
@@ -110,7 +111,10 @@ class Merger {
   }
 
   bool pays(uint32_t into, uint32_t from) const {
-    constexpr size_t kMostSmall = 64, kMost = 32;  // larger kernels take longer to compile than they save
+    // Members of what is merged. More: the time to compile grows faster than the size, and values leave the
+    // registers. Fewer: a kernel that a merge would save takes a launch, which is all that a small one takes;
+    // so small ones may be larger.
+    constexpr size_t kMostSmall = 64, kMost = 32;
     const Target::Costs& costs = target().costs;
     const Group& a = grouping_.groups[into];
     const Group& b = grouping_.groups[from];

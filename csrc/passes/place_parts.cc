@@ -108,6 +108,8 @@ class Placer {
       copies += places ? 0 : 1;
       placed.push_back(places.has_value());
     }
+    // Parts without a place are copied, each by a launch; a call of the library copies all, those with a
+    // place too. With more such launches than that, the call is faster; with a smaller bound, more is copied.
     constexpr size_t kMostCopies = 4;
     const int64_t small = target().costs.smallTensor;
     const bool many = copies > bases.size() + kMostCopies;

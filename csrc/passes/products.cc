@@ -92,7 +92,9 @@ std::optional<ProductForm> productForm(const Node& left, const Node& right, bool
 // The second operand is packed for every run, which takes about as long as a few rows do; a product of fewer
 // rows, or of a narrow matrix, is bound by memory in any case.
 bool isTilingProfitable(const ProductForm& form) {
-  constexpr int64_t kLeastDepth = 8;  // sums are stored after so many steps, which take as long as that
+  // Sums are stored after so many steps, which take as long as that. Less deep products are bound by their
+  // stores with tiles or without; with a larger bound, those that gain go to BLAS, which takes a call.
+  constexpr int64_t kLeastDepth = 8;
   const Target::Products& least = target().products;
   return form.m.hint >= least.fewestRows && form.n >= least.fewestColumns && form.k >= kLeastDepth;
 }
@@ -105,6 +107,8 @@ int64_t chunkOf(const ProductForm& form) {
 }
 
 int64_t depthOf(const ProductForm& form) {
+  // Parts of k are packed in squares of at most 16 by 16, of which the rest is packed element by element.
+  // Smaller steps: longer rests. Larger ones: parts of more different lengths.
   constexpr int64_t kStep = 8;
   const int64_t most = target().products.depth;
   const int64_t parts = (form.k + most - 1) / most;

@@ -17,6 +17,7 @@
 #include "passes/fresh_writes.h"
 #include "passes/gradient_cuts.h"
 #include "passes/gradient_graph.h"
+#include "passes/name_segments.h"
 #include "passes/own_writes.h"
 #include "passes/part_writes.h"
 #include "passes/regions.h"
@@ -123,7 +124,7 @@ class Cutter {
       return std::nullopt;
     }
     dropSnapshotOfReturn();
-    nameValues();
+    nameSegmentValues(trace_, out_, graph_, count_, start_);
     trace_.code = std::move(out_);
     return start_;
   }
@@ -627,85 +628,6 @@ class Cutter {
         isPlainBuild(trace_, trace_.operandsOf(out_.back())[0])) {
       out_.back().snap = ir::kNone;
     }
-  }
-
-  // Which values the marks name follows from who uses what.
-  void nameValues() {
-    std::vector<uint32_t> madeBy(trace_.values.size(), kOutside);
-    for (size_t i = 0; i < out_.size(); ++i) {
-      for (uint32_t r = 0; r < out_[i].resultCount; ++r) {
-        madeBy[out_[i].firstResult + r] = graph_[i];
-      }
-    }
-    std::vector<std::vector<ValueId>> inputs(count_);
-    findInputs(madeBy, inputs);
-    const std::vector<bool> needed = findOutputs(madeBy);
-    std::vector<std::vector<ValueId>> outputs(count_);
-    for (size_t i = 0; i < out_.size(); ++i) {
-      for (uint32_t r = 0; r < out_[i].resultCount && graph_[i] != kOutside; ++r) {
-        if (needed[out_[i].firstResult + r]) {
-          outputs[graph_[i]].push_back(out_[i].firstResult + r);
-        }
-      }
-    }
-    uint32_t number = 0;
-    for (size_t i = 0; i < out_.size(); ++i) {
-      Instruction& ins = out_[i];
-      if (i < start_) {
-        number += ins.op == Op::kSegmentEnd ? 1 : 0;
-      } else if (ins.op == Op::kSegment || ins.op == Op::kSegmentEnd) {
-        const std::vector<ValueId>& values = (ins.op == Op::kSegment ? inputs : outputs)[number];
-        std::vector<Operand> operands;
-        std::transform(values.begin(), values.end(), std::back_inserter(operands), Operand::value);
-        ins.firstOperand = static_cast<uint32_t>(trace_.operands.size());
-        ins.operandCount = 1;
-        trace_.operands.push_back(trace_.listOperand(operands));
-        number += ins.op == Op::kSegmentEnd ? 1 : 0;
-      }
-    }
-  }
-
-  // By value: the segment one of whose stops gives it.
-  std::vector<uint32_t> madeByStops() const {
-    std::vector<uint32_t> made(trace_.values.size(), kOutside);
-    uint32_t number = 0;
-    bool open = false;
-    for (const Instruction& ins : out_) {
-      open = ins.op == Op::kSegment || (open && ins.op != Op::kSegmentEnd);
-      number += ins.op == Op::kSegmentEnd ? 1 : 0;
-      if (open && ins.op == Op::kInput) {
-        made[ins.firstResult] = number;
-      }
-    }
-    return made;
-  }
-
-  void findInputs(const std::vector<uint32_t>& madeBy, std::vector<std::vector<ValueId>>& inputs) const {
-    std::vector<uint32_t> namedIn = madeByStops();
-    std::vector<ValueId> used;
-    for (size_t i = 0; i < out_.size(); ++i) {
-      if (graph_[i] == kOutside || out_[i].region != ir::RegionMark::kNone) {
-        continue;
-      }
-      used.clear();
-      ir::collectValues(trace_, trace_.operandsOf(out_[i]), used);
-      for (const ValueId value : used) {
-        if (madeBy[value] != graph_[i] && namedIn[value] != graph_[i] &&
-            trace_.values[value].kind != TypeKind::kNone) {
-          namedIn[value] = graph_[i];
-          inputs[graph_[i]].push_back(value);
-        }
-      }
-    }
-  }
-
-  // By value: does anything outside its own graph need it?
-  std::vector<bool> findOutputs(const std::vector<uint32_t>& madeBy) const {
-    std::vector<bool> needed(trace_.values.size());
-    ir::forEachSegmentUse(trace_, out_, [&](size_t, uint32_t user, ValueId value) {
-      needed[value] = needed[value] || (madeBy[value] != kOutside && madeBy[value] != user);
-    });
-    return needed;
   }
 
   guard::Document& document_;

@@ -23,6 +23,11 @@ class Processor final : public NativeDevice {
   }
 
   void synchronize() override {}
+
+  void multiply(const torchapi::ProductShape& shape, const float* left, const float* right,
+                float* result) override {
+    torchapi::multiplyFloats(shape, left, right, result);
+  }
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Where a plan's kernels run: memory for results, launches, and waiting for them. The processor is one such
-// device; docs/adr/0015-targets.md says what another one has to bring.
+// Where a plan's kernels run: memory for results, launches, products, and waiting for them. The processor is
+// one such device; docs/adr/0015-targets.md says what another one has to bring.
 //
 // Ownership: a device lives as long as the process; newTensor() gives one reference away. Threads: any; no
 // GIL. Invalidation: none.
@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "torchapi/native_tensors.h"
+#include "torchapi/products.h"
 
 namespace kintsugi::runtime {
 
@@ -35,6 +36,9 @@ class NativeDevice {
   // read before this returns; what the kernel writes is there after synchronize().
   virtual void launch(const KernelLaunch& launch) = 0;
   virtual void synchronize() = 0;
+  // A matrix product, in the order of the launches. The arguments are those of torchapi::multiplyFloats().
+  virtual void multiply(const torchapi::ProductShape& shape, const float* left, const float* right,
+                        float* result) = 0;
 };
 
 // Runs a kernel on the calling thread, or with torch's threads where there is enough to do, before launch()

@@ -13,13 +13,19 @@ namespace kintsugi {
 
 namespace {
 
-// A rest smaller than that stays with the block that it was part of.
+// A rest smaller than that stays with the block that it was part of. Less: more blocks that nothing fits in,
+// and longer searches. More: memory of each block that is not used; callers ask for 32 KiB and more.
 constexpr size_t kLeastRest = 8192;
-// So much is used page by page; who needs more gets huge pages, which are zeroed and looked up as one.
+// So much is used page by page; who needs more gets huge pages, which are zeroed and looked up as one. Less:
+// small programs get 2 MiB where they use some KiB. More: large ones take a fault for each page of it.
 constexpr size_t kSmallPages = size_t{8} << 20;
-// No region is smaller, unless the system or the heap's owner has less to give.
+// No region is smaller, unless the system or the heap's owner has less to give. It costs addresses alone;
+// smaller ones would use up the regions there may be (kMostRegions), and blocks do not join across two of
+// them.
 constexpr size_t kLeastRegion = size_t{32} << 20;
-// How many blocks of the class that a size belongs to are looked at: some of them are too small.
+// How many blocks of the class that a size belongs to are looked at: some of them are too small. Sizes of a
+// class are within an eighth of each other, so fewer looks would pass by blocks that fit, and more take
+// longer than the eighth that is saved is worth.
 constexpr int kLooks = 8;
 
 size_t roundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }

@@ -105,9 +105,13 @@ struct Target {
     int64_t fewestRows = 4;            // for vectors across rows
     int64_t mostRepeats = 8;           // neighbours that take the same element
     size_t streams = 12, smallStreams = 16;  // places in memory that a kernel walks along at once
-    double flopsPerNanosecond = 100;         // of the library's convolutions
-    double moveNanoseconds = 0.8;            // to move an element to another layout
-    double passNanoseconds = 0.25;           // to read and write an element once more
+    // What an operation costs a thread, in cheap operations on an element.
+    int64_t costlyOperation = 8;      // an exponential and its like
+    int64_t fusedMultiplies = 8;      // multiply-adds of a product, that take as long as one cheap operation
+    int64_t scoreOperations = 2;      // the maximum and the exponential of a score of attention
+    double flopsPerNanosecond = 100;  // of the library's convolutions
+    double moveNanoseconds = 0.8;     // to move an element to another layout
+    double passNanoseconds = 0.25;    // to read and write an element once more
     size_t pooledBytes = size_t{32} << 10;   // of tensors that run memory takes care of
     size_t hashedBytes = size_t{256} << 10;  // that a thread hashes at once
   } costs;

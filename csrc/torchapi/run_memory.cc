@@ -17,7 +17,9 @@ namespace kintsugi::torchapi {
 namespace {
 
 // After this many allocations, memory that was not needed since the last time is given back to the system.
-// Giving back takes some milliseconds, which is nothing beside so many large tensors.
+// Giving back takes some milliseconds, which is nothing beside so many large tensors. Sooner: pages come and
+// go, each with a fault when it is needed again. Later: a process whose large inputs are over keeps their
+// memory longer.
 constexpr uint32_t kEpoch = 4096;
 
 #if defined(__SANITIZE_ADDRESS__)

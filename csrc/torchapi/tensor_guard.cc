@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "support/target.h"
 #include "torchapi/tensor_access.h"
 
 namespace kintsugi::torchapi {
@@ -10,8 +11,6 @@ namespace kintsugi::torchapi {
 namespace {
 
 using torch::autograd::AutogradMeta;
-
-constexpr size_t kLine = 64;  // no processor that torch runs on has a shorter cache line
 
 // Sizes and strides are short, so a loop is faster than a call of memcmp.
 bool same(const int64_t* a, const int64_t* b, size_t count) {
@@ -23,10 +22,10 @@ bool same(const int64_t* a, const int64_t* b, size_t count) {
   return true;
 }
 
-void prefetch(const TensorCheck& check) {
+void prefetch(const TensorCheck& check, size_t line) {
   __builtin_prefetch(check.tensor);
   const char* impl = static_cast<const char*>(check.impl);
-  for (size_t offset = 0; offset < sizeof(c10::TensorImpl); offset += kLine) {
+  for (size_t offset = 0; offset < sizeof(c10::TensorImpl); offset += line) {
     __builtin_prefetch(impl + offset);
   }
   if (check.autogradMeta != nullptr) {
@@ -70,11 +69,13 @@ bool matchesFast(TensorCheck& check) {
 
 size_t firstMismatch(TensorCheck* checks, size_t count) {
   // Each tensor takes three to six cache lines behind pointers. Prefetching a few tensors ahead hides most of
-  // the latency.
+  // the latency. Fewer: a line comes after its turn. More: more lines are asked for than a core has misses
+  // under way (ten to sixteen), and the first ones wait for the last.
   constexpr size_t kAhead = 6;
+  const size_t line = target().machine.lineBytes;
   for (size_t i = 0; i < count; ++i) {
     if (i + kAhead < count) {
-      prefetch(checks[i + kAhead]);
+      prefetch(checks[i + kAhead], line);
     }
     if (!matchesFast(checks[i])) {
       return i;

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from operator_samples import SAMPLES, f, i, overload
+from operator_samples import DRAWING, SAMPLES, f, i, overload
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -203,6 +203,165 @@ def test_derivatives_of_forward_mode_go_along_unseen() -> None:
         dual = forward_ad.make_dual(f(2), f(2) * 3)
         assert torch.equal(forward_ad.unpack_dual(dual).tangent, f(2) * 3)
         assert torch.equal(forward_ad.unpack_dual(aten._fw_primal(dual, 0)).primal, f(2))
+
+
+def shares(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+def test_what_may_copy_does_so_where_there_is_no_view() -> None:
+    t = f(3, 2).transpose(0, 1)
+    # By operator: a call whose result is in the argument's memory, and one whose result is not.
+    calls: dict[str, tuple[torch.Tensor, Callable[..., Any], Callable[..., Any]]] = {
+        "to.dtype": (t, lambda x: aten.to.dtype(x, torch.float32), lambda x: aten.to.dtype(x, torch.float64)),
+        "to.other": (t, lambda x: aten.to.other(x, f(1)), lambda x: aten.to.other(x, i(1))),
+        "to.device": (
+            t,
+            lambda x: aten.to.device(x, "cpu", torch.float32),
+            lambda x: aten.to.device(x, "cpu", torch.float64),
+        ),
+        "to.dtype_layout": (
+            t,
+            lambda x: aten.to.dtype_layout(x, dtype=torch.float32),
+            lambda x: aten.to.dtype_layout(x, dtype=torch.float64),
+        ),
+        "type_as.default": (t, lambda x: aten.type_as(x, f(1)), lambda x: aten.type_as(x, i(1))),
+        "contiguous.default": (t, lambda x: aten.contiguous(x.t()), aten.contiguous),
+        "reshape.default": (t, lambda x: aten.reshape(x, [2, 3, 1]), lambda x: aten.reshape(x, [6])),
+        "flatten.using_ints": (t, lambda x: aten.flatten(x[0]), aten.flatten),
+    }
+    in_text = {"to.prim_dtype", "to.prim_device", "to.prim_other"}  # the calls of TorchScript
+    rows = {name.removeprefix("aten.") for name, row in ROWS.items() if "may_copy" in row["traits"]}
+    assert {name.lower() for name in rows} == calls.keys() | in_text
+    for name, (x, view, copy) in calls.items():
+        assert shares(view(x), x), name
+        assert not shares(copy(x), x), name
+
+
+def test_unmarked_writes() -> None:
+    """The running statistics of a normalization; those of other processors are taken for such out of caution."""
+    w, b = f(3), f(3, seed=1)
+    calls: dict[str, Callable[..., Any]] = {
+        "batch_norm.default": lambda x, m, v: aten.batch_norm(x, w, b, m, v, True, 0.1, 1e-5, False),
+        "instance_norm.default": lambda x, m, v: aten.instance_norm(x, w, b, m, v, True, 0.1, 1e-5, False),
+        "native_batch_norm.default": lambda x, m, v: aten.native_batch_norm(x, w, b, m, v, True, 0.1, 1e-5),
+        "_batch_norm_impl_index.default": lambda x, m, v: aten._batch_norm_impl_index(
+            x, w, b, m, v, True, 0.1, 1e-5, False
+        ),
+    }
+    others = {"cudnn_batch_norm.default", "miopen_batch_norm.default", "quantized_batch_norm.default"}
+    rows = {name.removeprefix("aten.") for name, row in ROWS.items() if "writes_unmarked" in row["traits"]}
+    assert rows == calls.keys() | others
+    for name, call in calls.items():
+        mean, var = torch.zeros(3), torch.ones(3)
+        call(f(2, 3, 4), mean, var)
+        assert not torch.equal(mean, torch.zeros(3)) and not torch.equal(var, torch.ones(3)), name
+
+
+def test_sizes_of_data() -> None:
+    few, many = i(0, 0, 1), i(0, 2, 1)
+    calls: dict[str, Callable[[torch.Tensor], Any]] = {
+        "where": lambda x: aten.where(x),
+        "repeat_interleave": lambda x: aten.repeat_interleave.self_Tensor(f(3), x),
+        "tensor_split": lambda x: aten.tensor_split(f(9), x),
+        "nonzero": aten.nonzero,
+        "nonzero_numpy": aten.nonzero_numpy,
+        "argwhere": aten.argwhere,
+        "masked_select": lambda x: aten.masked_select(f(3), x > 0),
+        "unique_dim": lambda x: aten.unique_dim(x, 0)[0],
+        "unique_consecutive": lambda x: aten.unique_consecutive(x)[0],
+        "unique_dim_consecutive": lambda x: aten.unique_dim_consecutive(x, 0)[0],
+        "_unique": lambda x: aten._unique(x)[0],
+        "_unique2": lambda x: aten._unique2(x)[0],
+        "bincount": aten.bincount,
+        "linalg_lstsq": lambda x: aten.linalg_lstsq(
+            torch.diag(x.float() + 1)[:, :2] * (x[1] > 0), f(3, 1), driver="gelsd"
+        )[1],
+        "_pack_padded_sequence": lambda x: aten._pack_padded_sequence(
+            f(3, 3, 1), x.sort(descending=True).values.clamp(min=1), False
+        )[0],
+        "_pad_packed_sequence": lambda x: aten._pad_packed_sequence(
+            f(3, 1), i(*[1] * 3) if x[1] > 0 else i(3), False, 0.0, -1
+        )[0],
+    }
+    # A file's are of the file; lengths in segment_reduce are of data where they are told as offsets.
+    assert having("SIZES_OF_DATA") == calls.keys() | {"from_file", "segment_reduce"}
+
+    def shapes(made: Any) -> list[torch.Size]:
+        return [leaf.shape for leaf in tree_leaves(made)]
+
+    for name, call in calls.items():
+        assert shapes(call(few)) != shapes(call(many)), name
+
+
+def test_what_is_random_draws() -> None:
+    drawn = {
+        **{name: calls[0] for name, calls in DRAWING.items()},
+        "aten.rand.default": ([3],),
+        "aten.dropout_.default": (f(2, 3), 0.5, True),
+        "aten.feature_dropout.default": (f(2, 3), 0.5, True),
+        "aten.feature_dropout_.default": (f(2, 3), 0.5, True),
+    }
+    for name in {name for name, row in ROWS.items() if "random" in row["traits"]}:
+        before = torch.get_rng_state()
+        overload(name)(*tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, drawn[name]))
+        assert not torch.equal(torch.get_rng_state(), before), name
+
+
+def test_what_lies_under_a_mask_is_no_part_of_the_result() -> None:
+    masked = [name for name, row in ROWS.items() if "masked" in row["traits"]]
+    assert len(masked) >= 2
+    for name in masked:
+        for x, mask, *rest in SAMPLES[name]:
+            assert mask.dtype is torch.bool and overload(name)._schema.arguments[1].name == "mask"  # type: ignore[attr-defined]
+            hidden = torch.where(mask, torch.nan, x)
+            assert torch.equal(overload(name)(x, mask, *rest), overload(name)(hidden, mask, *rest)), name
+
+
+def lies_last(x: torch.Tensor) -> bool:
+    return x.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_layout_roles() -> None:
+    """Channels last in, channels last out; what only reads gives the same for both layouts."""
+    one, two = f(2, 5, 4, 6), f(2, 5, 4, 6, seed=1)
+    channel = f(5)
+    special: dict[str, tuple[Any, ...]] = {
+        "cat.default": ([one, two], 1),
+        "mean.dim": (one, [2, 3]),
+        "batch_norm.default": (one, channel, channel, channel, channel, False, 0.1, 1e-5, False),
+        "max_pool2d.default": (one, [2, 2]),
+        "avg_pool2d.default": (one, [2, 2]),
+        "adaptive_avg_pool2d.default": (one, [2, 2]),
+        "convolution.default": (one, f(7, 5, 3, 3), None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1),
+        "conv2d.default": (one, f(7, 5, 3, 3)),
+        "conv_transpose2d.input": (one, f(5, 7, 3, 3)),
+    }
+
+    def arguments(name: str) -> tuple[Any, ...]:
+        short = name.removeprefix("aten.")
+        own = short.split(".")[1]
+        return special.get(short) or (
+            (one, two) if own.startswith("Tensor") else (one, 1.5) if own.startswith("Scalar") else (one,)
+        )
+
+    def last(x: Any) -> Any:
+        whole = isinstance(x, torch.Tensor) and x.dim() == 4
+        return x.to(memory_format=torch.channels_last) if whole else x
+
+    seen = set()
+    for name, row in ROWS.items():
+        if row["layout"] == "other":
+            continue
+        seen.add(row["layout"])
+        kwargs = {"rounding_mode": "floor"} if name.endswith("_mode") else {}
+        plain = overload(name)(*arguments(name), **kwargs)
+        made = overload(name)(*tree_map(last, arguments(name)), **kwargs)
+        torch.testing.assert_close(made, plain, msg=name)
+        if row["layout"] != "reads":
+            assert lies_last(made), name
+            assert row["layout"] == "product" or not lies_last(plain), name
+    assert seen == {"same", "reads", "product"}
 
 
 # What a meta function of torch's says otherwise than the operator does: no claim of the row.

@@ -437,3 +437,34 @@ def test_missing_docstrings_are_found() -> None:
 
 def test_public_names_have_docstrings() -> None:
     assert api_reference.undocumented(kintsugi) == []
+
+
+def test_the_house_is_counted(tmp_path: Path) -> None:
+    house = load("house")
+    for name, text in {
+        "csrc/passes/a.cc": 'f("aten.add");  // "aten.mul"\nKINTSUGI_CHECK(x, "");\n'
+        + "int a;\nint b;\n" * 300,
+        "csrc/ops/b.cc": 'f("aten.add");\n',
+        "csrc/pyapi/c.cc": "_PyFrame_Clear();\n",
+        "csrc/driver/d.h": "_PyFrame_Clear();\n" + "".join(f"g({k});\n" for k in range(house.SAME_LINES)),
+        "csrc/driver/e.h": "h();\n" + "".join(f"g({k});\n" for k in range(house.SAME_LINES)),
+        "python/kintsugi/f.py": "pass\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    counted = dict(house.counts(tmp_path))
+    assert counted["files over 500 lines"] == "1" and counted["the longest file"] == "602 lines"
+    assert counted["lines of Python in `python/`"] == "1"
+    assert counted["checks, for 1,000 lines"].startswith("1 (")
+    assert counted["lines with names of operators as text, outside `csrc/ops/`"] == "1"
+    assert counted["lines with private names of CPython, outside `csrc/pyapi/`"] == "1"
+    assert house.duplicates([tmp_path / "csrc/driver/d.h", tmp_path / "csrc/driver/e.h"]) == 1
+    page = house.BEGIN + house.table([("lines", "1", "2")], ("a, b", "c, d")) + house.END
+    assert house.known(page) == ({"lines": "1"}, ("a, b", "c, d"))
+
+
+def test_the_page_of_the_house_has_each_count() -> None:
+    house = load("house")
+    before, origins = house.known(house.PAGE.read_text())
+    assert before.keys() == {name for name, _ in house.counts(house.ROOT)}
+    assert "?" not in origins

@@ -12,7 +12,7 @@ namespace {
 using ops::Operator;
 
 TEST(Accuracy, NamesAllFunctions) {
-  // Of several tensors: multiply-adds, which are ATen's in every bit.
+  // Of several tensors: multiply-adds, which are ATen's in every bit (test_bound_of_sums_of_several_tensors).
   const std::set<Operator> sums = {Operator::kAddcmul, Operator::kAddcdiv, Operator::kLerpScalar};
   size_t bounded = 0;
   for (const ops::OperatorInfo& row : ops::operators()) {

@@ -50,6 +50,13 @@ TEST(Target, FiguresOfAMachineWithAvx512) {
   EXPECT_EQ(c.fewestRows, 4);
   EXPECT_EQ(c.mostRepeats, 8);
   EXPECT_EQ(c.flopsPerNanosecond, 100);
+  EXPECT_EQ(c.streams, 12u);
+  EXPECT_EQ(c.smallStreams, 16u);
+  EXPECT_EQ(c.costlyOperation, 8);
+  EXPECT_EQ(c.fusedMultiplies, 8);
+  EXPECT_EQ(c.scoreOperations, 2);
+  EXPECT_DOUBLE_EQ(c.moveNanoseconds, 0.8);
+  EXPECT_DOUBLE_EQ(c.passNanoseconds, 0.25);
   EXPECT_EQ(c.pooledBytes, 32768u);
   EXPECT_EQ(c.hashedBytes, 262144u);
 }

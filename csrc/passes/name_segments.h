@@ -1,0 +1,25 @@
+// Names the values that enter and leave segments, at the marks of a trace that has been cut: an input is used
+// in the segment's graph and made outside, an output is made there and used elsewhere.
+//
+//   segment                          segment [%0]
+//     %1 = aten.relu.default %0        %1 = aten.relu.default %0
+//   segment.end                      segment.end [%1]
+//   ret %1                           ret %1
+//
+// A part of the pass `segments` (passes/segments.h). Pure function, no GIL. Linear in the size of the trace.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ir/trace.h"
+
+namespace kintsugi::passes {
+
+// `code`: the instructions that the trace will have, marks among them. `graph`: by instruction, the number of
+// the segment whose graph it is in; kNone: it is in none. `count`: how many segments there are. Marks before
+// `start` have their names already.
+void nameSegmentValues(ir::Trace& trace, std::vector<ir::Instruction>& code,
+                       const std::vector<uint32_t>& graph, uint32_t count, uint32_t start);
+
+}  // namespace kintsugi::passes
