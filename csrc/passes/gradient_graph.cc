@@ -706,10 +706,10 @@ class Differentiator {
   const GradientOptions& options_;
   std::string& reason_;
   GradientGraph graph_;
-  std::vector<uint32_t> madeBy_;    // by value: the instruction
+  std::vector<uint32_t> madeBy_;        // by value: the instruction
   std::map<ValueId, uint32_t> writes_;  // in place, that have become new values
-  std::vector<uint32_t> sequence_;  // operators and changes of the grad mode, in order
-  std::vector<bool> used_;          // by value: an operator has taken it
+  std::vector<uint32_t> sequence_;      // operators and changes of the grad mode, in order
+  std::vector<bool> used_;              // by value: an operator has taken it
   // Inputs that are written to: their present contents, and the number of writes that eager mode counts.
   struct Held {
     ValueId value = ir::kNone;

@@ -47,7 +47,8 @@ bool poolsWholePlanes(const ir::Trace& trace, ValueId result) {
 
 bool isWanted(const ir::Trace& trace, const ops::Saved& saved, const ir::Instruction& ins) {
   const std::span<const Operand> operands = trace.operandsOf(ins);
-  if (saved.as == ops::Saved::As::kUnlessWholePlanes && poolsWholePlanes(trace, ins.firstResult)) return false;
+  if (saved.as == ops::Saved::As::kUnlessWholePlanes && poolsWholePlanes(trace, ins.firstResult))
+    return false;
   bool wanted = saved.wanted == 0;
   for (size_t k = 0; k < operands.size() && k < 16; ++k) {
     wanted = wanted || ((saved.wanted >> k & 1) != 0 && isActive(trace, operands[k]));
@@ -120,8 +121,7 @@ bool keepsAny(const ir::Trace& trace, const ir::Instruction& ins) {
   const GradientRule* rule = gradientOf(op);
   if (row.empty())
     return rule == nullptr || (rule->make == nullptr && !ops::has(op, ops::Trait::kKeepsNothing));
-  return std::ranges::any_of(
-      row, [&](const ops::Saved& saved) { return isWanted(trace, saved, ins); });
+  return std::ranges::any_of(row, [&](const ops::Saved& saved) { return isWanted(trace, saved, ins); });
 }
 
 std::vector<KeptByEager> keptByEager(const ir::Trace& trace, const ir::Instruction& ins) {

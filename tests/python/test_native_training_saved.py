@@ -158,7 +158,8 @@ def test_rows_say_of_what_something_is_freed(name: str, number: int) -> None:
             continue
         wanted = {positions[k] for k in active}
         keeps = any(
-            (not by or any(by >> k & 1 for k in wanted)) and not (how == "unless planes" and is_one_of_plane(first))
+            (not by or any(by >> k & 1 for k in wanted))
+            and not (how == "unless planes" and is_one_of_plane(first))
             for _, how, by in row["saves"]
         )
         if row["gradient"] == "taped" and not row["saves"]:

@@ -148,7 +148,13 @@ def no_copies(a: torch.Tensor) -> Any:
 def factories(a: torch.Tensor) -> Any:
     y = torch.zeros(4, 4)
     y.add_(a)
-    return y, torch.eye(4), torch.zeros_like(a).add_(a), torch.linspace(0, 1, 4), torch.full((2,), 3.0).mul_(a[0, :2])
+    return (
+        y,
+        torch.eye(4),
+        torch.zeros_like(a).add_(a),
+        torch.linspace(0, 1, 4),
+        torch.full((2,), 3.0).mul_(a[0, :2]),
+    )
 
 
 OWN: list[Callable[..., Any]] = [
