@@ -70,13 +70,29 @@ class HooksWithWaiting final : public autograd::FunctionPreHook {
   const std::shared_ptr<WaitingGradients> waiting_;
 };
 
+// Counts a call during its lifetime.
+class CountedCall {
+ public:
+  explicit CountedCall(std::atomic<int>& calls) : calls_(calls) { ++calls_; }
+  ~CountedCall() { --calls_; }
+  CountedCall(const CountedCall&) = delete;
+
+ private:
+  std::atomic<int>& calls_;
+};
+
 // Of an operator's node: has the hooks of the segment's node see what comes here.
 class CallOthersHooks final : public autograd::FunctionPreHook {
  public:
-  CallOthersHooks(WeakNode maker, std::vector<size_t> places, std::shared_ptr<WaitingGradients> waiting)
-      : maker_(std::move(maker)), places_(std::move(places)), waiting_(std::move(waiting)) {}
+  CallOthersHooks(WeakNode maker, std::vector<size_t> places, std::shared_ptr<WaitingGradients> waiting,
+                  std::shared_ptr<const std::atomic<int>> calls)
+      : maker_(std::move(maker)),
+        places_(std::move(places)),
+        waiting_(std::move(waiting)),
+        calls_(std::move(calls)) {}
 
   autograd::variable_list operator()(const autograd::variable_list& gradients) override {
+    if (calls_->load() != 0) return gradients;
     const auto maker = maker_.lock();
     if (!maker) return gradients;
     const auto& keeps = maker->retains_grad_hooks();
@@ -99,6 +115,7 @@ class CallOthersHooks final : public autograd::FunctionPreHook {
   const WeakNode maker_;
   const std::vector<size_t> places_;  // by input of the segment's node: the input of this one
   const std::shared_ptr<WaitingGradients> waiting_;
+  const std::shared_ptr<const std::atomic<int>> calls_;
 };
 
 }  // namespace
@@ -122,7 +139,8 @@ std::shared_ptr<WaitingGradients> OperatorGraph::callHooksOf(autograd::Node* mak
   }
   if (!node || placeOf(node.get()) == kNone) return nullptr;
   auto waiting = std::make_shared<WaitingGradients>();
-  node->add_tensor_pre_hook(std::make_unique<CallOthersHooks>(weakNode(maker), std::move(places), waiting));
+  node->add_tensor_pre_hook(
+      std::make_unique<CallOthersHooks>(weakNode(maker), std::move(places), waiting, calls_));
   return waiting;
 }
 
@@ -229,6 +247,7 @@ autograd::variable_list OperatorGraph::differentiate(const autograd::variable_li
     targets.push_back(inputs_[gets_[k]]);
   }
   if (followed.empty() || targets.empty()) return made;
+  const CountedCall call(*calls_);
   autograd::variable_list found =
       autograd::grad(followed, targets, arriving, /*retain_graph=*/true, create, /*allow_unused=*/true);
   for (size_t k = 0; k < places.size(); ++k) made[places[k]] = std::move(found[k]);

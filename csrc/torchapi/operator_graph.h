@@ -86,6 +86,8 @@ class OperatorGraph {
   std::vector<torch::autograd::Edge> targets_;  // by `gets`
   std::vector<uint32_t> gets_;
   std::vector<Place> places_;  // inputs first
+  // How many calls of differentiate() go on: hooks have seen what these bring.
+  std::shared_ptr<std::atomic<int>> calls_ = std::make_shared<std::atomic<int>>(0);
 };
 
 // Does the backward that goes on in this thread run the node?
