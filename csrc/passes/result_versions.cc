@@ -18,9 +18,11 @@ struct Memory {
   uint32_t before = 0;  // writes to the base before the view was made
 };
 
-bool isKnown(const ir::Trace& segment, ValueId value) {
+// Null: it is not known.
+const ir::TensorDesc* descOf(const ir::Trace& segment, ValueId value) {
   const ir::Type& type = segment.values[value];
-  return type.kind == ir::TypeKind::kTensor && type.meta != ir::kNone && segment.hasFixedSizes(type);
+  const bool known = type.kind == ir::TypeKind::kTensor && type.meta != ir::kNone;
+  return known ? &segment.metas[type.meta] : nullptr;
 }
 
 // Has an operator whose results are not known to share memory made them? `values`: its operands.
@@ -29,8 +31,12 @@ bool isFresh(const ir::Trace& segment, const ir::Instruction& ins, const std::ve
   const ops::Operator op = segment.operatorOf(ins);
   if (values.empty() || ops::has(op, ops::Trait::kFresh)) return true;
   if (!ops::has(op, ops::Trait::kMayCopy)) return traits(segment.opNames[ins.opName]).fresh;
+  const ir::TensorDesc *from = descOf(segment, values[0]), *to = descOf(segment, ins.firstResult);
+  if (from == nullptr || to == nullptr) return false;
   // Those with a derivative are told apart by sharingOf(), from sizes and strides.
-  return isKnown(segment, values[0]) && isKnown(segment, ins.firstResult) && gradientOf(op) != nullptr;
+  return from->dtype != to->dtype ||
+         (gradientOf(op) != nullptr && segment.hasFixedSizes(segment.values[values[0]]) &&
+          segment.hasFixedSizes(segment.values[ins.firstResult]));
 }
 
 }  // namespace

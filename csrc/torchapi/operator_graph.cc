@@ -4,11 +4,14 @@
 #include <unordered_map>
 #include <utility>
 
+#include <ATen/ops/add.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
+
+#include "torchapi/node_ownership.h"
 
 namespace kintsugi::torchapi {
 
@@ -36,7 +39,110 @@ class NoteRelease final : public autograd::FunctionPostHook {
   const std::shared_ptr<std::atomic<int>> by_;
 };
 
+autograd::variable_list callAll(autograd::Node& node, autograd::variable_list gradients) {
+  const auto& hooks = node.autograd::Node::tensor_pre_hooks();
+  for (size_t k = 0; k < hooks.size(); ++k) gradients = (*hooks[k])(gradients);  // they may add others
+  return gradients;
+}
+
+class HooksWithWaiting final : public autograd::FunctionPreHook {
+ public:
+  HooksWithWaiting(autograd::Node* node, std::shared_ptr<WaitingGradients> waiting)
+      : node_(node), waiting_(std::move(waiting)) {}
+
+  autograd::variable_list operator()(const autograd::variable_list& gradients) override {
+    const int task = autograd::get_current_graph_task_id();
+    waiting_->lastRun = task;
+    autograd::variable_list all = gradients;
+    if (waiting_->task == task) {
+      for (size_t k = 0; k < all.size(); ++k) {
+        const at::Tensor& other = waiting_->gradients[k];
+        if (other.defined()) all[k] = all[k].defined() ? at::add(all[k], other) : other;
+      }
+      waiting_->task = kNobody;
+      waiting_->gradients.clear();
+    }
+    return callAll(*node_, std::move(all));
+  }
+
+ private:
+  autograd::Node* const node_;  // owns this
+  const std::shared_ptr<WaitingGradients> waiting_;
+};
+
+// Counts a call during its lifetime.
+class CountedCall {
+ public:
+  explicit CountedCall(std::atomic<int>& calls) : calls_(calls) { ++calls_; }
+  ~CountedCall() { --calls_; }
+  CountedCall(const CountedCall&) = delete;
+
+ private:
+  std::atomic<int>& calls_;
+};
+
+// Of an operator's node: has the hooks of the segment's node see what comes here.
+class CallOthersHooks final : public autograd::FunctionPreHook {
+ public:
+  CallOthersHooks(WeakNode maker, std::vector<size_t> places, std::shared_ptr<WaitingGradients> waiting,
+                  std::shared_ptr<const std::atomic<int>> calls)
+      : maker_(std::move(maker)),
+        places_(std::move(places)),
+        waiting_(std::move(waiting)),
+        calls_(std::move(calls)) {}
+
+  autograd::variable_list operator()(const autograd::variable_list& gradients) override {
+    if (calls_->load() != 0) return gradients;
+    const auto maker = maker_.lock();
+    if (!maker) return gradients;
+    const auto& keeps = maker->retains_grad_hooks();
+    if (maker->autograd::Node::tensor_pre_hooks().empty() && keeps.empty()) return gradients;
+    autograd::variable_list seen, given = gradients;
+    for (const size_t place : places_) seen.push_back(std::exchange(given[place], at::Tensor()));
+    const int task = autograd::get_current_graph_task_id();
+    if (waiting_->lastRun != task && willRun(maker.get())) {
+      waiting_->task = task;
+      waiting_->gradients = std::move(seen);
+      return given;
+    }
+    seen = callAll(*maker, std::move(seen));
+    for (const auto& [place, keep] : keeps) seen = (*keep)(seen);
+    for (size_t k = 0; k < places_.size(); ++k) given[places_[k]] = std::move(seen[k]);
+    return given;
+  }
+
+ private:
+  const WeakNode maker_;
+  const std::vector<size_t> places_;  // by input of the segment's node: the input of this one
+  const std::shared_ptr<WaitingGradients> waiting_;
+  const std::shared_ptr<const std::atomic<int>> calls_;
+};
+
 }  // namespace
+
+std::unique_ptr<autograd::FunctionPreHook> hooksWithWaiting(autograd::Node* node,
+                                                            std::shared_ptr<WaitingGradients> waiting) {
+  return std::make_unique<HooksWithWaiting>(node, std::move(waiting));
+}
+
+std::shared_ptr<WaitingGradients> OperatorGraph::callHooksOf(autograd::Node* maker,
+                                                             const std::vector<uint32_t>& outputs) {
+  NodePointer node;
+  std::vector<size_t> places;
+  for (const uint32_t output : outputs) {
+    const at::Tensor& tensor = outputs_[output];
+    if (!tensor.defined() || !tensor.requires_grad()) return nullptr;
+    const autograd::Edge edge = autograd::impl::gradient_edge(tensor);
+    if (node && node != edge.function) return nullptr;
+    node = edge.function;
+    places.push_back(edge.input_nr);
+  }
+  if (!node || placeOf(node.get()) == kNone) return nullptr;
+  auto waiting = std::make_shared<WaitingGradients>();
+  node->add_tensor_pre_hook(
+      std::make_unique<CallOthersHooks>(weakNode(maker), std::move(places), waiting, calls_));
+  return waiting;
+}
 
 bool willRun(autograd::Node* node) {
   const auto* asked = autograd::get_current_graph_task_exec_info();
@@ -141,6 +247,7 @@ autograd::variable_list OperatorGraph::differentiate(const autograd::variable_li
     targets.push_back(inputs_[gets_[k]]);
   }
   if (followed.empty() || targets.empty()) return made;
+  const CountedCall call(*calls_);
   autograd::variable_list found =
       autograd::grad(followed, targets, arriving, /*retain_graph=*/true, create, /*allow_unused=*/true);
   for (size_t k = 0; k < places.size(); ++k) made[places[k]] = std::move(found[k]);

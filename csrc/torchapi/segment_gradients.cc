@@ -461,6 +461,22 @@ autograd::variable_list SegmentGradients::runFree(const Run& run) {
   return made;
 }
 
+void SegmentGradients::callHooksOfMakers() {
+  const std::lock_guard<std::mutex> lock(nodesMutex_);
+  waiting_.resize(makers_.size());
+  for (size_t k = 0; k < makers_.size(); ++k) {
+    if (makers_[k] == nullptr) continue;
+    waiting_[k] = operators_->callHooksOf(makers_[k], code_->nodes().makers[k].outputs);
+  }
+  hasWaiting_.store(true, std::memory_order_release);
+}
+
+std::shared_ptr<WaitingGradients> SegmentGradients::waitingFor(size_t maker) {
+  if (!hasWaiting_.load(std::memory_order_acquire)) return nullptr;
+  const std::lock_guard<std::mutex> lock(nodesMutex_);
+  return waiting_[maker];
+}
+
 // Runs along autograd's own nodes, which are made the first time.
 autograd::variable_list SegmentGradients::runOperators(const Run& run) {
   const bool create = c10::GradMode::is_enabled();
@@ -476,6 +492,7 @@ autograd::variable_list SegmentGradients::runOperators(const Run& run) {
       if (form.follows[k]) followed.push_back(std::move(output));
     }
     operators_ = std::make_unique<OperatorGraph>(std::move(aliases), std::move(followed), form.gets);
+    callHooksOfMakers();
   } else {
     for (size_t k = 0; k < kept_.inputCount(); ++k) kept_.moveInput(k, operators_->inputs()[k]);
   }

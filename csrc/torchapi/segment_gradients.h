@@ -19,6 +19,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/input_metadata.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -54,6 +55,8 @@ class SegmentGradients {
   // Within a backward, before the hooks of an operator's outputs are called. They may raise; and if they may
   // see which gradients are there, the nodes run in eager mode's order.
   void prepareForHooks(size_t maker);
+  // What has come to the operator's outputs by a gradient of a gradient. Null: nothing can.
+  std::shared_ptr<WaitingGradients> waitingFor(size_t maker);
   void arrive(size_t maker, torch::autograd::variable_list&& gradients);
   // The gradients of a gate's inputs.
   torch::autograd::variable_list give(size_t gate);
@@ -90,6 +93,7 @@ class SegmentGradients {
   void forwardAgain(torch::autograd::variable_list& aliases, OwnValues& outputs, bool create);
   torch::autograd::variable_list runAgain(const Run& run);
   torch::autograd::variable_list runOperators(const Run& run);
+  void callHooksOfMakers();
   torch::autograd::variable_list runFree(const Run& run);
   at::Tensor gradientFor(const Run& run, size_t output) const;
   void learnLayouts(Run& run);
@@ -110,6 +114,8 @@ class SegmentGradients {
   std::vector<torch::autograd::Node*> makers_, gates_;
   std::vector<std::optional<torch::autograd::InputMetadata>> metadata_;  // by output
   std::vector<WeakNode> looks_;
+  std::vector<std::shared_ptr<WaitingGradients>> waiting_;  // by maker
+  std::atomic<bool> hasWaiting_{false};                     // those are there
 };
 
 }  // namespace kintsugi::torchapi

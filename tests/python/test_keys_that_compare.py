@@ -74,6 +74,43 @@ def written(x: torch.Tensor, n: int) -> Any:
     return before, taken, n in made
 
 
+def stored(x: torch.Tensor, n: int) -> Any:
+    made = {Key(3): 1, 4: 2}
+    made[n] = 5
+    made[n + 1] = 6
+    made[n + 5] = 7
+    return len(made), made[n + 5], x + made[n]
+
+
+def deleted(x: torch.Tensor, n: int) -> Any:
+    made = {Key(3): 1, 4: 2, "x": 3}
+    del made["x"]
+    del made[n]
+    try:
+        del made[n]
+    except KeyError as error:
+        return str(error), list(made.values())
+
+
+def updated(x: torch.Tensor, n: int) -> Any:
+    made = {Key(3): 1, 4: 2}
+    made.update({n: 7, 8: 9})
+    return len(made), made[n], made[8]
+
+
+OLD: dict[Any, Any] = {}
+
+
+def older(x: torch.Tensor, n: int) -> Any:
+    OLD.clear()
+    OLD[Key(3)] = 1
+    OLD[n] = x + 1
+    taken = OLD[n]
+    del OLD[n]
+    OLD[4] = 2
+    return taken, list(OLD.values()), len(OLD)
+
+
 def raises(x: torch.Tensor, n: int) -> Any:
     try:
         return TABLE[n + 96]
@@ -82,7 +119,11 @@ def raises(x: torch.Tensor, n: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    "program", [asked, of_a_shape, of_a_tensor, of_an_item, others, own, ordered, defaults, written, raises]
+    "program",
+    [
+        *(asked, of_a_shape, of_a_tensor, of_an_item, others, own, ordered, defaults, written, raises),
+        *(stored, deleted, updated, older),
+    ],
 )
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("backend", ["eager", "native"])

@@ -84,6 +84,38 @@ def deleted(s: State, t: torch.Tensor) -> Any:
     return t + 1, list(s.d)
 
 
+def deleted_old(s: State, t: torch.Tensor) -> Any:
+    s.a += 1
+    del s.old[s.a]
+    return t + 1
+
+
+def stored_and_deleted(s: State, t: torch.Tensor) -> Any:
+    s.a += 1
+    s.d[s.a] = t * s.a
+    taken = s.d[s.a]
+    del s.d[s.a]
+    return taken, s.a in s.d, len(s.d)
+
+
+def constant_deleted_behind(s: State, t: torch.Tensor) -> Any:
+    s.a += 1
+    s.d["last"] = t
+    s.d[s.a] = s.a
+    del s.d["last"]
+    s.d["last"] = t * 2
+    return s.d["last"], list(s.d)
+
+
+def deleted_or_not(s: State, t: torch.Tensor) -> Any:
+    s.a += 1
+    try:
+        del s.old[s.a * 7]
+    except KeyError as error:
+        s.log.append(error.args)
+    return t * 2, 3 in s.old, s.old.get(s.a)
+
+
 def missing(s: State, t: torch.Tensor) -> Any:
     s.a += 1
     y = t * 2
@@ -120,6 +152,7 @@ def mixed_values(s: State, t: torch.Tensor) -> Any:
 FUNCTIONS: list[Callable[..., Any]] = [
     *(store, store_then_count, within, read_back, read_old, read_constant_behind, popped, set_by_default),
     *(deleted, missing, iterated, other_dicts, mixed_values),
+    *(deleted_old, stored_and_deleted, constant_deleted_behind, deleted_or_not),
 ]
 
 
@@ -148,7 +181,11 @@ def test_like_eager_mode(function: Callable[..., Any], backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["eager", "native"])
-@pytest.mark.parametrize("function", [store, store_then_count, within, read_old], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function",
+    [store, store_then_count, within, read_old, deleted_old, stored_and_deleted, constant_deleted_behind],
+    ids=lambda f: f.__name__,
+)
 def test_stays_on_its_trace(function: Callable[..., Any], backend: str) -> None:
     options = {"sync": True} if backend == "native" else {}
     compiled = kintsugi.compile(function, backend=backend, options=options)

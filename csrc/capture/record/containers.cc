@@ -336,6 +336,26 @@ bool storeUnderVarying(RecordContext& rec, ShadowFrame& f, Activation& act) {
   return rec.live();
 }
 
+// `del dict[key]`, where the key varies, or something was stored under such a one before. The key is there in
+// this call; a run in which it is not is left in front of the instruction, which then raises.
+bool deleteUnderVarying(RecordContext& rec, ShadowFrame& f, Activation& act) {
+  PyObject *key = act.peek(1), *dict = act.peek(2);
+  if (!PyDict_CheckExact(dict) || !f.top(2).isSource() || pyapi::needsProgram(dict, key)) return false;
+  const Overlay* overlay = rec.objects.overlayOf(dict);
+  const bool varies = isVaryingKey(rec, f.top(1), key);
+  if (!varies && (overlay == nullptr || !overlay->dirty || !isPlainDeep(key))) return false;
+  if (PyDict_Contains(dict, key) != 1 || !rec.heap.canLeave()) return false;
+  rec.guards.guardType(f.top(2), dict);
+  if (varies) {
+    rec.guards.guardType(f.top(1), key);
+  } else if (!rec.guards.tryPinDeep(f.top(1), key)) {
+    return false;
+  }
+  if (!rec.heap.emitEffect(ir::Op::kDelItem, {{f.top(2), dict}, {f.top(1), key}})) return false;
+  rec.objects.makeOverlay(dict).dirty = true;
+  return rec.live();
+}
+
 Flow dictSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *dict = act.peek(2), *key = act.peek(1);
   if (isAskedEachRun(rec, f.top(2), dict, f.top(1), key))
@@ -539,7 +559,8 @@ Flow deleteSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Ins
   if (pythonMethod(container, "__delitem__") == nullptr && asksProgram(container, key))
     return changeByStep(rec, f, act, in, 2);
   auto deleted = storeInOpenList(rec, f.top(2), container, f.top(1), key, Shadow::null(), nullptr);
-  if (deleted ? *deleted : deleteElements(rec, f.top(2), container, f.top(1), key)) {
+  if (deleted ? *deleted
+              : deleteElements(rec, f.top(2), container, f.top(1), key) || deleteUnderVarying(rec, f, act)) {
     Flow flow = rec.execute(act, in);
     if (flow == Flow::kNext) f.drop(2);
     return flow;
