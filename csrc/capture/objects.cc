@@ -233,7 +233,8 @@ bool Objects::plainIteration(PyObject* dict) {
 
 bool Objects::plainMembership(PyObject* dict) {
   if (PyDict_CheckExact(dict) || Py_TYPE(dict) == &PyODict_Type) return true;
-  if (specialMethod(Py_TYPE(dict), "__contains__") != specialMethod(&PyDict_Type, "__contains__")) return false;
+  if (specialMethod(Py_TYPE(dict), "__contains__") != specialMethod(&PyDict_Type, "__contains__"))
+    return false;
   roles_.values.guardTypeVersion(Py_TYPE(dict));
   return true;
 }

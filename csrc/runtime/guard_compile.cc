@@ -591,7 +591,8 @@ std::vector<Block> compileBlocks(const recording::Recording& recording, const Gu
   std::vector<uint32_t> openAttributes;
   for (uint32_t index = 0; index < guards.size(); ++index) {
     const guard::Guard& g = guards[index];
-    if (g.kind == GuardKind::kOpenAttribute && g.block >= recording.firstBlock) openAttributes.push_back(index);
+    if (g.kind == GuardKind::kOpenAttribute && g.block >= recording.firstBlock)
+      openAttributes.push_back(index);
   }
   const UsedSources used(recording);
   std::vector<Links> links(sources.size());

@@ -599,7 +599,14 @@ def sets_of_keys(x: torch.Tensor, **more: int) -> typing.Any:
     ordered = collections.OrderedDict(p=1, q=x)
     names = set(more.keys())
     names.add("z")
-    return x + len(names), names, set(made), frozenset(made.keys()), set(ordered.keys()) | set(ordered), set(KEYS)
+    return (
+        x + len(names),
+        names,
+        set(made),
+        frozenset(made.keys()),
+        set(ordered.keys()) | set(ordered),
+        set(KEYS),
+    )
 
 
 KEYS = {"k": 1, "l": 2}

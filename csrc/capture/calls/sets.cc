@@ -44,7 +44,8 @@ Flow changeOld(CallContext& ctx, const char* method, Shadow& result) {
   return flow;
 }
 
-// The argument is a dict or a view of keys, which objects.iterated() has pinned, and all of them are constants.
+// The argument is a dict or a view of keys, which objects.iterated() has pinned, and all of them are
+// constants.
 bool givesPlainKeys(CallContext& ctx) {
   PyObject* object = ctx.args[0];
   const Shadow shadow = ctx.shadows[0];
