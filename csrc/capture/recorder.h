@@ -106,7 +106,8 @@ class Recorder final : public StepObserver {
   Steps steps_{stepRoles_,  aliases_,   blocks_,     breakLog_, classVersions_, constants_,   document_,
                exceptions_, finalized_, finalizers_, frames_,   frozen_,        instruction_, ops_,
                overlays_,   pauses_,    sizeReads_,  states_,   virtuals_};
-  TorchSteps torch_{context_, document_, exceptions_, frames_, instruction_, ops_, torchCalls_};
+  TorchValues torchValues_{objects_, objects_, ops_, torchCalls_, virtuals_};
+  TorchSteps torch_{context_, document_, exceptions_, frames_, instruction_, ops_, torchCalls_, torchValues_};
   Callees callees_{calleeRoles_, expected_, finalizers_, frames_,   instruction_,
                    options_,     pauses_,   torchCalls_, virtuals_, watched_};
   Breaks breaks_{steps_, breakLog_, frames_, instruction_, options_, virtuals_};
