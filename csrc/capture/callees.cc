@@ -2,8 +2,7 @@
 // callees_generators.cc.
 #include "capture/callees.h"
 
-#include "capture/classes.h"
-#include "capture/record_context.h"
+#include "capture/plain_objects.h"
 #include "capture/stand_ins.h"
 #include "pyapi/code.h"
 #include "pyapi/containers.h"
@@ -41,7 +40,7 @@ bool Callees::acceptFrame(Activation& act) {
   frame->site = std::move(pending.site);
   frame->pinResult = pending.pinResult;
   frame->rebuildable =
-      pending.rebuildable && (frames_.current() == nullptr || rec_.snapshots.canExit(*frames_.current()));
+      pending.rebuildable && (frames_.current() == nullptr || frames_.current()->rebuildable);
   if (!bindArguments(*frame, act, pending)) return false;
   if (!finalizers_.empty() && frames_.current() != nullptr)
     finalizers_.transferToCallee(*frames_.current(), code);
@@ -53,11 +52,11 @@ bool Callees::acceptFrame(Activation& act) {
 // `__init__` begins. `self` was just made by the constructor, or by a `__new__` in Python.
 void Callees::bindNewSelf(ShadowFrame& frame, PyObject* self, PendingFrame& pending) {
   pending.args[0] = self;
-  const auto known = rec_.objects.knownObject(self);
+  const auto known = roles_.known.knownObject(self);
   const bool raised = PyExceptionInstance_Check(self);
   const VirtualKind kind = raised ? VirtualKind::kException : VirtualKind::kInstance;
-  pending.shadows[0] = known ? *known : rec_.objects.newVirtual(kind, self);
-  Virtual* exception = raised && !known ? &rec_.objects.virtualOf(pending.shadows[0]) : nullptr;
+  pending.shadows[0] = known ? *known : roles_.known.newVirtual(kind, self);
+  Virtual* exception = raised && !known ? &virtuals_[pending.shadows[0]] : nullptr;
   // BaseException.__new__ keeps its arguments in `args`.
   for (size_t i = 1; exception != nullptr && i < pending.positional; ++i) {
     exception->parts.push_back(pending.shadows[i]);
@@ -115,16 +114,15 @@ bool Callees::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& p
       rest.push_back(pending.shadows[i]);
       use(i);
     }
-    frame.locals[next] = rec_.objects.tupleOf(local(next), std::move(rest));
+    frame.locals[next] = roles_.objects.tupleOf(local(next), std::move(rest));
     ++next;
   }
   if (pyapi::flagsOf(code) & CO_VARKEYWORDS) {
-    Shadow dict = rec_.objects.newVirtual(VirtualKind::kDict, local(next));
+    Shadow dict = roles_.known.newVirtual(VirtualKind::kDict, local(next));
     for (Py_ssize_t k = 0; pending.kwnames && k < PyTuple_GET_SIZE(pending.kwnames); ++k) {
       size_t at = pending.positional + k;
       if (!isUsed(at))
-        rec_.objects.setEntry(rec_.objects.virtualOf(dict), PyTuple_GET_ITEM(pending.kwnames, k),
-                              pending.shadows[at]);
+        virtuals_.setEntry(virtuals_[dict], PyTuple_GET_ITEM(pending.kwnames, k), pending.shadows[at]);
       use(at);
     }
     frame.locals[next] = dict;
@@ -139,44 +137,44 @@ bool Callees::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& p
 std::optional<Shadow> Callees::defaultOf(PyObject* function, Shadow shadow, int parameter, PyObject* object) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
   if (shadow.isVirtual()) {
-    Virtual& v = rec_.objects.virtualOf(shadow);
+    Virtual& v = virtuals_[shadow];
     if (parameter < pyapi::argumentCount(code)) {
       if (v.parts.empty() || v.partObjects.empty() || !v.partObjects[0]) return std::nullopt;
       PyObject* defaults = v.partObjects[0].get();
       Py_ssize_t at = parameter - (pyapi::argumentCount(code) - PyTuple_GET_SIZE(defaults));
-      return rec_.objects.elementOf(v.parts[0], defaults, at);
+      return roles_.objects.elementOf(v.parts[0], defaults, at);
     }
     if (v.partObjects.size() < 2 || !v.partObjects[1]) return std::nullopt;
-    return rec_.objects.dictEntry(v.parts[1], v.partObjects[1].get(), pyapi::variableName(code, parameter),
+    return roles_.reads.dictEntry(v.parts[1], v.partObjects[1].get(), pyapi::variableName(code, parameter),
                                   object);
   }
-  ir::SourceId source = rec_.guards.sourceOf(shadow, function);
+  ir::SourceId source = roles_.guards.sourceOf(shadow, function);
   if (parameter < pyapi::argumentCount(code)) {
     PyObject* defaults = PyFunction_GET_DEFAULTS(function);
     if (defaults == nullptr) return std::nullopt;
     Py_ssize_t at = parameter - (pyapi::argumentCount(code) - PyTuple_GET_SIZE(defaults));
-    Shadow tuple = rec_.guards.readSource(guard::SourceKind::kDefaults, source, nullptr, 0, defaults);
-    if (!tuple.isSource()) return rec_.objects.elementOf(tuple, defaults, at);  // made by the trace
-    if (rec_.guards.isArgument(shadow)) {
-      rec_.guards.guardLength(tuple, defaults, PyTuple_GET_SIZE(defaults));
+    Shadow tuple = roles_.guards.readSource(guard::SourceKind::kDefaults, source, nullptr, 0, defaults);
+    if (!tuple.isSource()) return roles_.objects.elementOf(tuple, defaults, at);  // made by the trace
+    if (roles_.functions.isArgument(shadow)) {
+      roles_.containers.guardLength(tuple, defaults, PyTuple_GET_SIZE(defaults));
     } else {
-      rec_.guards.guard(guard::GuardKind::kIs, tuple.sourceId(), rec_.guards.constId(defaults));
+      roles_.guards.guard(guard::GuardKind::kIs, tuple.sourceId(), roles_.guards.constId(defaults));
     }
-    if (isPlain(object) && !rec_.guards.isArgument(shadow)) return Shadow::constant();
-    return rec_.guards.readSource(guard::SourceKind::kTupleItem, tuple.sourceId(), nullptr, at, object);
+    if (isPlain(object) && !roles_.functions.isArgument(shadow)) return Shadow::constant();
+    return roles_.guards.readSource(guard::SourceKind::kTupleItem, tuple.sourceId(), nullptr, at, object);
   }
   PyObject* defaults = PyFunction_GET_KW_DEFAULTS(function);
   if (defaults == nullptr) return std::nullopt;
-  Shadow dict = rec_.guards.readSource(guard::SourceKind::kKwDefaults, source, nullptr, 0, defaults);
+  Shadow dict = roles_.guards.readSource(guard::SourceKind::kKwDefaults, source, nullptr, 0, defaults);
   PyObject* name = pyapi::variableName(code, parameter);
-  if (!dict.isSource()) return rec_.objects.dictEntry(dict, defaults, name, object);
-  return rec_.guards.readSource(guard::SourceKind::kDictItem, dict.sourceId(), name, 0, object);
+  if (!dict.isSource()) return roles_.reads.dictEntry(dict, defaults, name, object);
+  return roles_.guards.readSource(guard::SourceKind::kDictItem, dict.sourceId(), name, 0, object);
 }
 
 void Callees::expectFrame(PendingFrame pending) {
-  pending.functionShadow = virtualShadowOf(rec_, pending.functionShadow, pending.function.get());
+  pending.functionShadow = virtuals_.shadowOf(pending.functionShadow, pending.function.get());
   for (size_t i = 0; i < pending.args.size(); ++i)
-    pending.shadows[i] = virtualShadowOf(rec_, pending.shadows[i], pending.args[i]);
+    pending.shadows[i] = virtuals_.shadowOf(pending.shadows[i], pending.args[i]);
   expected_.expect(std::move(pending), frames_.current());
 }
 
@@ -187,7 +185,7 @@ bool Callees::isOpaqueCode(PyObject* code) const {
 // The result of the frame that was announced. If CPython never entered that frame, the recording ends.
 Shadow Callees::returned() {
   if (!expected_.result().isNull()) return expected_.result();
-  rec_.abort(diag::Code::KTG0102, {"a function whose frame was not seen"});
+  roles_.breaks.abort(diag::Code::KTG0102, {"a function whose frame was not seen"});
   return Shadow::constant();
 }
 
@@ -199,27 +197,29 @@ PendingFrame Callees::methodFrame(PyObject* function, Shadow self, PyObject* obj
   pending.args = {object};
   pending.shadows = {self};
   pending.positional = 1;
-  rec_.guards.pinFunction(function);
+  roles_.functions.pinFunction(function);
   return pending;
 }
 
 bool Callees::recordReturn(ShadowFrame& frame, Shadow shadow, PyObject* object) {
-  if (frame.pinResult && !shadow.isConst() && !rec_.guards.tryPinDeep(shadow, object)) return rec_.live();
+  if (frame.pinResult && !shadow.isConst() && !roles_.values.tryPinDeep(shadow, object))
+    return roles_.breaks.isLive();
   expected_.setResult(frame.pinResult ? Shadow::constant() : shadow);
   if (frame.caller != nullptr) return true;
   shadow = expected_.result();
-  shadow = rec_.guards.valueOfTensor(shadow, object);
+  shadow = roles_.guards.valueOfTensor(shadow, object);
   ir::Operand operand;
-  if (!rec_.live() || holdsStandIn(virtuals_, shadow) || !rec_.snapshots.operandOf(shadow, object, operand)) {
-    rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
+  if (!roles_.breaks.isLive() || holdsStandIn(virtuals_, shadow) ||
+      !roles_.snapshots.operandOf(shadow, object, operand)) {
+    roles_.breaks.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
     return false;
   }
-  rec_.steps.emit(ir::Op::kRet, {operand}, {}, rec_.snapshots.stateBefore());
+  roles_.writer.emit(ir::Op::kRet, {operand}, {}, roles_.snapshots.stateBefore());
   return true;
 }
 
 // The consumer of a generator that the trace has made is about to take all of its items.
-void Callees::expectItems(Shadow generator) { expected_.collectFrom(rec_.objects.virtualOf(generator)); }
+void Callees::expectItems(Shadow generator) { expected_.collectFrom(virtuals_[generator]); }
 
 std::vector<Shadow> Callees::takeItems() { return expected_.takeItems(); }
 
@@ -230,10 +230,9 @@ void Callees::superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& sel
   if (pyapi::argumentCount(code) == 0 || pyapi::localAt(running, 0) == nullptr) return;
   self = pyapi::localAt(running, 0);
   selfShadow = frame.locals[0];
-  if (PyCell_Check(self) && selfShadow.isVirtual() &&
-      rec_.objects.virtualOf(selfShadow).kind == VirtualKind::kCell) {
+  if (PyCell_Check(self) && selfShadow.isVirtual() && virtuals_[selfShadow].kind == VirtualKind::kCell) {
     self = PyCell_GET(self);
-    selfShadow = rec_.objects.virtualOf(selfShadow).parts[0];
+    selfShadow = virtuals_[selfShadow].parts[0];
   }
   for (int i = pyapi::firstFreeVariable(code); i < pyapi::localsPlusCount(code); ++i) {
     PyObject* name = pyapi::variableName(code, i);
@@ -243,8 +242,8 @@ void Callees::superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& sel
     // The cell belongs to the function, which is pinned. Its content, the class, is pinned here.
     if (frame.locals[i].isSource() && type != nullptr) {
       Shadow content =
-          rec_.guards.readSource(guard::SourceKind::kCell, frame.locals[i].sourceId(), nullptr, 0, type);
-      rec_.guards.pin(content, type);
+          roles_.guards.readSource(guard::SourceKind::kCell, frame.locals[i].sourceId(), nullptr, 0, type);
+      roles_.guards.pin(content, type);
     }
   }
 }
@@ -259,7 +258,7 @@ Flow Callees::answerCompiling(CallContext& ctx, Shadow& result) {
   Flow flow;
   {
     const Paused paused(pauses_);
-    flow = rec_.execute(ctx.act, ctx.instr);
+    flow = roles_.runner.execute(ctx.act, ctx.instr);
   }
   // torch's own code leaves things out for a compiler, and torch's own compiler makes up for them later:
   // torch.optim the grouping of parameters by dtype, higher-order operators the call of their function. So

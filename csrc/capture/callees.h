@@ -19,6 +19,7 @@
 #include "capture/call_context.h"
 #include "capture/capture_result.h"
 #include "capture/finalizer_tracker.h"
+#include "capture/frame_roles.h"
 #include "capture/roles.h"
 #include "capture/tables/current_instruction.h"
 #include "capture/tables/expected_frames.h"
@@ -30,14 +31,27 @@
 
 namespace kintsugi::capture {
 
-struct RecordContext;
-
 class Callees final : public GeneratorCloser, public FrameCalls {
  public:
-  Callees(RecordContext& rec, ExpectedFrames& expected, FinalizerTracker& finalizers, FrameStack& frames,
+  struct Roles {
+    BreakSink& breaks;
+    SourceGuards& guards;
+    ValuePins& values;
+    ContainerPins& containers;
+    FunctionPins& functions;
+    KnownObjects& known;
+    ContainerReads& reads;
+    FrameObjects& objects;
+    TraceWriter& writer;
+    InstructionRunner& runner;
+    SnapshotMaker& snapshots;
+    FrameStates& states;
+  };
+  // The recorder makes the last two after this part.
+  Callees(const Roles& roles, ExpectedFrames& expected, FinalizerTracker& finalizers, FrameStack& frames,
           CurrentInstruction& instruction, const RecorderOptions& options, Pauses& pauses,
           TorchCalls& torchCalls, VirtualTable& virtuals, WatchedGenerators& watched)
-      : rec_(rec),
+      : roles_(roles),
         expected_(expected),
         finalizers_(finalizers),
         frames_(frames),
@@ -84,7 +98,7 @@ class Callees final : public GeneratorCloser, public FrameCalls {
   void bindNewSelf(ShadowFrame& frame, PyObject* self, PendingFrame& pending);
   bool bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& pending);
 
-  RecordContext& rec_;
+  const Roles& roles_;
   ExpectedFrames& expected_;
   FinalizerTracker& finalizers_;
   FrameStack& frames_;

@@ -3,11 +3,12 @@
 // While a generator is suspended, its shadow frame is kept in its Virtual. While it runs, its frame is one of
 // the recorder's frames like any other, and the frame's call site says how the consumer takes the item. A
 // snapshot names the generator instead of the function, and so do objects that hold it.
+#include "capture/callees.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "capture/nested_frames.h"
-#include "capture/record_context.h"
 #include "pyapi/code.h"
 #include "pyapi/errors.h"
 #include "pyapi/frame.h"
@@ -30,7 +31,7 @@ bool Callees::resumeGenerator(Activation& act, Virtual& generator) {
   const bool announced = expected_.pending().active && expected_.pending().generator == &generator;
   frame->site = announced ? std::move(expected_.pending().site) : CallSite();
   frame->rebuildable = announced && expected_.pending().rebuildable && frames_.current() != nullptr &&
-                       rec_.snapshots.canExit(*frames_.current());
+                       frames_.current()->rebuildable;
   if (first) {
     // CPython made the cells before the generator object. They contain the parameters.
     int freeStart = pyapi::firstFreeVariable(frame->code);
@@ -38,11 +39,11 @@ bool Callees::resumeGenerator(Activation& act, Virtual& generator) {
       PyObject* object = pyapi::localAt(act.frame, i);
       if (object == nullptr || !PyCell_Check(object)) continue;
       if (i >= freeStart) {
-        auto cell = rec_.objects.closureCell(*frame, i - freeStart, object);
+        auto cell = roles_.objects.closureCell(*frame, i - freeStart, object);
         if (!cell) return false;
         frame->locals[i] = *cell;
       } else {
-        frame->locals[i] = rec_.objects.newCell(object, frame->locals[i]);
+        frame->locals[i] = roles_.objects.newCell(object, frame->locals[i]);
       }
     }
   }
@@ -51,19 +52,19 @@ bool Callees::resumeGenerator(Activation& act, Virtual& generator) {
   if (announced) expected_.cancel();
   act.observerData = frame.get();
   frames_.enter(std::move(frame));
-  rec_.objects.noteChange();  // recipes that were made while it was suspended are stale
+  virtuals_.noteChange();  // recipes that were made while it was suspended are stale
   return true;
 }
 
 // A generator function was called. CPython makes the generator object; the frame keeps the bound arguments
 // for it.
 bool Callees::enterGeneratorFunction(pyapi::Frame* raw) {
-  if (!rec_.live() || pauses_.isPaused() || torchCalls_.isInside()) return false;
+  if (!roles_.breaks.isLive() || pauses_.isPaused() || torchCalls_.isInside()) return false;
   PyCodeObject* code = pyapi::codeOf(raw);
   if (!expected_.pending().active || expected_.pending().generator ||
       reinterpret_cast<PyObject*>(code) != expected_.pending().code ||
       !(pyapi::flagsOf(code) & CO_GENERATOR)) {
-    rec_.abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(code))});
+    roles_.breaks.abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(code))});
     return false;
   }
   Activation fake{};
@@ -73,7 +74,7 @@ bool Callees::enterGeneratorFunction(pyapi::Frame* raw) {
   frame->function = pyapi::newRef(reinterpret_cast<PyObject*>(pyapi::functionOf(raw)));
   frame->functionShadow = expected_.pending().functionShadow;
   if (!bindArguments(*frame, fake, expected_.pending())) {
-    rec_.abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(code))});
+    roles_.breaks.abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(code))});
     return false;
   }
   expected_.cancel();
@@ -84,8 +85,8 @@ bool Callees::enterGeneratorFunction(pyapi::Frame* raw) {
 Shadow Callees::frameResult(PyObject* object) {
   std::unique_ptr<ShadowFrame> frame = expected_.takeGeneratorFrame();
   if (!frame) return returned();
-  Shadow result = rec_.objects.newVirtual(VirtualKind::kGenerator, object);
-  Virtual& v = rec_.objects.virtualOf(result);
+  Shadow result = roles_.known.newVirtual(VirtualKind::kGenerator, object);
+  Virtual& v = virtuals_[result];
   v.parts = {frame->functionShadow};
   v.partObjects.push_back(frame->function.clone());
   v.frame = std::move(frame);
@@ -97,7 +98,7 @@ void Callees::closeGenerator(Virtual& generator) {
   pending.generator = &generator;
   pending.rebuildable = false;
   expectFrame(std::move(pending));
-  const NestedFrames nested(rec_);
+  const NestedFrames nested(frames_, instruction_);
   // releaseObjects() may drop the other references.
   const pyapi::Ref<> object = pyapi::newRef(generator.object.get());
   pyapi::Ref<> done;
@@ -106,7 +107,7 @@ void Callees::closeGenerator(Virtual& generator) {
     done = pyapi::steal(PyObject_CallMethod(object.get(), "close", nullptr));
   }
   if (!done) {  // like a freed generator, it reports the exception; a replay would not
-    rec_.abort(diag::Code::KTG0111, {});
+    roles_.breaks.abort(diag::Code::KTG0111, {});
     PyErr_WriteUnraisable(object.get());
   }
 }
@@ -121,19 +122,19 @@ bool Callees::listItems(ShadowFrame& frame, Activation& act, const Instr& instr,
     pending.shadows.push_back(Shadow::constant());
     pending.positional = 2;
   }
-  pending.site = rec_.snapshots.callSite(instr, 1);
+  pending.site = roles_.states.callSite(instr, 1);
   pending.site.again = true;
   expectFrame(std::move(pending));
   pyapi::Ref<> list;
   {
-    const NestedFrames nested(rec_);
+    const NestedFrames nested(frames_, instruction_);
     list = pyapi::steal(PyObject_CallFunctionObjArgs(function, act.peek(1), limit, nullptr));
   }
   if (!list) {
     instruction_.setExecuted(true);
     return false;
   }
-  if (rec_.live()) frame.top() = returned();
+  if (roles_.breaks.isLive()) frame.top() = returned();
   pyapi::Ref<> generator = pyapi::steal(std::exchange(act.peek(1), list.release()));
   return true;
 }
@@ -152,17 +153,17 @@ Flow Callees::callInPlace(ShadowFrame& frame, Activation& act, const Instr& inst
     pending.shadows.push_back(Shadow::constant());
   }
   pending.positional = pending.args.size();
-  pending.site = rec_.snapshots.callSite(instr, static_cast<size_t>(count));
+  pending.site = roles_.states.callSite(instr, static_cast<size_t>(count));
   std::vector<PyObject*> args = pending.args;
   expectFrame(std::move(pending));
   pyapi::Ref<> result;
   {
-    const NestedFrames nested(rec_);
+    const NestedFrames nested(frames_, instruction_);
     result = pyapi::steal(PyObject_Vectorcall(function, args.data(), args.size(), nullptr));
   }
   instruction_.setExecuted(true);
   if (!result) return Flow::kRaise;
-  if (rec_.live()) {
+  if (roles_.breaks.isLive()) {
     Shadow shadow = frameResult(result.get());
     frame.drop(static_cast<size_t>(count));
     frame.push(shadow);

@@ -24,6 +24,7 @@
 #include "capture/context_roles.h"
 #include "capture/finalized_objects.h"
 #include "capture/finalizer_tracker.h"
+#include "capture/frame_roles.h"
 #include "capture/kept_objects.h"
 #include "capture/roles.h"
 #include "capture/tables/constant_pool.h"
@@ -38,7 +39,11 @@
 
 namespace kintsugi::capture {
 
-class Guards final : public SourceGuards, public ValuePins, public ContainerPins, public StepArguments {
+class Guards final : public SourceGuards,
+                     public ValuePins,
+                     public ContainerPins,
+                     public FunctionPins,
+                     public StepArguments {
  public:
   // The recorder makes these parts after this one.
   struct Roles {
@@ -91,7 +96,8 @@ class Guards final : public SourceGuards, public ValuePins, public ContainerPins
   // The same for a tensor that the trace can describe (foreign.h), and that it has not wrapped.
   Shadow valueOfTensor(Shadow shadow, PyObject* object) override;
   bool comesFromStep(Shadow shadow) const override;
-  bool isArgument(Shadow shadow) const;  // another object in each call, as an argument is
+  // Another object in each call, as an argument is.
+  bool isArgument(Shadow shadow) const override;
 
   // Guards on single facts
   void guard(guard::GuardKind kind, ir::SourceId source, ir::ConstId key = ir::kNone, int64_t number = 0,
@@ -107,7 +113,7 @@ class Guards final : public SourceGuards, public ValuePins, public ContainerPins
   bool pinLength(Shadow shadow, PyObject* container) override;
   bool pinKeys(Shadow shadow, PyObject* dict) override;            // and their order
   bool pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y);  // the answer of `x is y`
-  void pinFunction(PyObject* function);
+  void pinFunction(PyObject* function) override;
   void pinImport(PyObject* module, PyObject* name);
 
   // Makes the trace depend on this very object: on the value of a plain one, on the identity of others.

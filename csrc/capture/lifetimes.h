@@ -18,6 +18,7 @@
 
 #include "capture/finalized_objects.h"
 #include "capture/finalizer_tracker.h"
+#include "capture/frame_roles.h"
 #include "capture/kept_objects.h"
 #include "capture/roles.h"
 #include "capture/tables/class_versions.h"

@@ -4,12 +4,14 @@
 
 namespace kintsugi::capture {
 
-NestedFrames::NestedFrames(RecordContext& rec)
-    : rec_(rec), frame_(rec.tables.frames.current()), saved_(rec.instruction.save()) {}
+NestedFrames::NestedFrames(FrameStack& frames, CurrentInstruction& instruction)
+    : frames_(frames), instruction_(instruction), frame_(frames.current()), saved_(instruction.save()) {}
+
+NestedFrames::NestedFrames(RecordContext& rec) : NestedFrames(rec.tables.frames, rec.instruction) {}
 
 NestedFrames::~NestedFrames() {
-  rec_.tables.frames.setCurrent(frame_);
-  rec_.instruction.restore(saved_);
+  frames_.setCurrent(frame_);
+  instruction_.restore(saved_);
 }
 
 }  // namespace kintsugi::capture

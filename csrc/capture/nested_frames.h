@@ -10,18 +10,23 @@
 // Thread: the recording one, GIL held.
 #pragma once
 
-#include "capture/record_context.h"
+#include "capture/tables/current_instruction.h"
+#include "capture/tables/frame_stack.h"
 
 namespace kintsugi::capture {
 
+struct RecordContext;
+
 class NestedFrames {
  public:
-  explicit NestedFrames(RecordContext& rec);
+  NestedFrames(FrameStack& frames, CurrentInstruction& instruction);
+  explicit NestedFrames(RecordContext& rec);  // for handlers and models
   ~NestedFrames();
   NestedFrames(const NestedFrames&) = delete;
 
  private:
-  RecordContext& rec_;
+  FrameStack& frames_;
+  CurrentInstruction& instruction_;
   ShadowFrame* frame_;
   CurrentInstruction::Saved saved_;
 };

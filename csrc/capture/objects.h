@@ -16,6 +16,7 @@
 
 #include "capture/context_roles.h"
 #include "capture/dead_objects.h"
+#include "capture/frame_roles.h"
 #include "capture/roles.h"
 #include "capture/tables/known_sources.h"
 #include "capture/tables/overlays.h"
@@ -26,7 +27,7 @@
 
 namespace kintsugi::capture {
 
-class Objects final : public KnownObjects, public ContainerReads, public SequenceReads {
+class Objects final : public KnownObjects, public ContainerReads, public SequenceReads, public FrameObjects {
  public:
   // The recorder makes some of these parts after this one.
   struct Roles {
@@ -51,9 +52,10 @@ class Objects final : public KnownObjects, public ContainerReads, public Sequenc
 
   // Virtual objects: see tables/virtual_table.h.
   Shadow newVirtual(VirtualKind kind, PyObject* object) override;
-  Shadow newCell(PyObject* cell, Shadow content);
+  Shadow newCell(PyObject* cell, Shadow content) override;
   Shadow newIterator(PyObject* iterator, Shadow shadow, PyObject* object);
-  Shadow tupleOf(PyObject* tuple, std::vector<Shadow> parts);  // a constant if all parts are
+  // A constant if all parts are.
+  Shadow tupleOf(PyObject* tuple, std::vector<Shadow> parts) override;
   Virtual& virtualOf(Shadow shadow) { return virtuals_[shadow]; }
   // A virtual object that unknown code may have changed is read like an older one.
   Shadow current(Shadow shadow) override;
@@ -72,10 +74,10 @@ class Objects final : public KnownObjects, public ContainerReads, public Sequenc
 
   // Parts of containers. Elements of a list or tuple: guards the length of a source.
   std::optional<std::vector<Shadow>> elementsOf(Shadow shadow, PyObject* sequence) override;
-  std::optional<Shadow> elementOf(Shadow shadow, PyObject* sequence, Py_ssize_t index);
+  std::optional<Shadow> elementOf(Shadow shadow, PyObject* sequence, Py_ssize_t index) override;
   Shadow dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObject* value) override;
   std::optional<std::vector<Shadow>> dictParts(Shadow shadow, PyObject* dict, int64_t what);
-  std::optional<Shadow> closureCell(ShadowFrame& frame, int index, PyObject* cell);
+  std::optional<Shadow> closureCell(ShadowFrame& frame, int index, PyObject* cell) override;
   bool plainIteration(PyObject* dict);   // a dict, or a subclass that does not override iteration
   bool plainMembership(PyObject* dict);  // a dict, or a subclass that does not override `in`
   bool plainDict(PyObject* dict);        // a dict, or a subclass that does not override look-up

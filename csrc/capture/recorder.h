@@ -106,9 +106,10 @@ class Recorder final : public StepObserver {
   Steps steps_{stepRoles_,  aliases_,   blocks_,     breakLog_, classVersions_, constants_,   document_,
                exceptions_, finalized_, finalizers_, frames_,   frozen_,        instruction_, ops_,
                overlays_,   pauses_,    sizeReads_,  states_,   virtuals_};
-  TorchSteps torch_{context_, document_, exceptions_, frames_, instruction_, ops_, torchCalls_};
-  Callees callees_{context_, expected_, finalizers_, frames_,   instruction_,
-                   options_, pauses_,   torchCalls_, virtuals_, watched_};
+  TorchValues torchValues_{objects_, objects_, ops_, torchCalls_, virtuals_};
+  TorchSteps torch_{context_, document_, exceptions_, frames_, instruction_, ops_, torchCalls_, torchValues_};
+  Callees callees_{calleeRoles_, expected_, finalizers_, frames_,   instruction_,
+                   options_,     pauses_,   torchCalls_, virtuals_, watched_};
   Breaks breaks_{steps_, breakLog_, frames_, instruction_, options_, virtuals_};
   Snapshots snapshots_{
       {breaks_, guards_, objects_, steps_}, document_, exceptions_, facts_, frames_, instruction_, virtuals_};
@@ -128,13 +129,15 @@ class Recorder final : public StepObserver {
                        sources_,
                        virtuals_,
                        watched_};
-  // What the first three parts ask of those that are made after them.
+  // What these parts ask of one another, in a circle.
   const Guards::Roles guardRoles_{breaks_, objects_, objects_,      snapshots_,    steps_,
                                   steps_,  callees_, contextRoles_, contextRoles_, contextRoles_};
   const Objects::Roles objectRoles_{breaks_,  guards_,       guards_,      guards_,
                                     callees_, contextRoles_, contextRoles_};
   const Steps::Roles stepRoles_{breaks_,    breaks_,    guards_,       guards_,
                                 snapshots_, snapshots_, contextRoles_, contextRoles_};
+  const Callees::Roles calleeRoles_{breaks_,  guards_,  guards_, guards_, guards_,    objects_,
+                                    objects_, objects_, steps_,  steps_,  snapshots_, snapshots_};
   FinalizerTracker finalizers_{
       {breakLog_, constants_, sources_, kept_, virtuals_, overlays_, frames_, instruction_, dead_, pauses_},
       lifetimes_.host()};

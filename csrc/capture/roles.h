@@ -23,8 +23,6 @@
 
 namespace kintsugi::capture {
 
-struct PendingFrame;
-
 // Whether the recording goes on, its end, and graph breaks. Played by Breaks.
 class BreakSink {
  public:
@@ -104,6 +102,16 @@ class ContainerPins {
 
  protected:
   ~ContainerPins() = default;
+};
+
+// Guards on functions that are called. Played by Guards.
+class FunctionPins {
+ public:
+  virtual void pinFunction(PyObject* function) = 0;
+  virtual bool isArgument(Shadow shadow) const = 0;  // another object in each call
+
+ protected:
+  ~FunctionPins() = default;
 };
 
 // Arguments of steps. Played by Guards.
@@ -195,38 +203,6 @@ class SnapshotMaker {
 
  protected:
   ~SnapshotMaker() = default;
-};
-
-// States of frames. Played by Snapshots.
-class FrameStates {
- public:
-  virtual bool isRunning(ir::RecipeId recipe) const = 0;
-  virtual ir::StateId makeState(ShadowFrame& frame, int32_t pc, size_t popped,
-                                const std::vector<Shadow>& extra, ir::ReturnAction action,
-                                ir::Operand replacement) = 0;
-
- protected:
-  ~FrameStates() = default;
-};
-
-// Frames of Python functions that are about to be entered. Played by Callees.
-class FrameCalls {
- public:
-  virtual void expectFrame(PendingFrame pending) = 0;
-  virtual PendingFrame methodFrame(PyObject* function, Shadow self, PyObject* object) = 0;
-  virtual Shadow returned() = 0;
-
- protected:
-  ~FrameCalls() = default;
-};
-
-// Closes a generator that the program has dropped; its frames are recorded. Played by Callees.
-class GeneratorCloser {
- public:
-  virtual void closeGenerator(Virtual& generator) = 0;
-
- protected:
-  ~GeneratorCloser() = default;
 };
 
 // Stores that are left out because a transform of torch takes them back. Played by TransientStores.

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "capture/frame_roles.h"
 #include "capture/recipes.h"
 #include "capture/roles.h"
 #include "capture/tables/current_instruction.h"
@@ -47,7 +48,7 @@ class Snapshots final : public SnapshotMaker, public FrameStates {
 
   ir::StateId stateBefore() override;
   CallSite callSite(const Instr& instr, size_t popped, std::vector<Shadow> extra = {},
-                    ir::ReturnAction action = ir::ReturnAction::kPush);
+                    ir::ReturnAction action = ir::ReturnAction::kPush) override;
   bool operandOf(Shadow shadow, PyObject* object, ir::Operand& out) override {
     return recipes_.operandOf(shadow, object, out);
   }
@@ -55,7 +56,6 @@ class Snapshots final : public SnapshotMaker, public FrameStates {
   // Builds a virtual object here, because something outside the trace will hold it.
   bool escape(Shadow& shadow, PyObject* object) override;
   bool escapeHandled() override;
-  bool canExit(ShadowFrame& frame) const { return frame.rebuildable; }
   ir::StateId makeState(ShadowFrame& frame, int32_t pc, size_t popped, const std::vector<Shadow>& extra,
                         ir::ReturnAction action, ir::Operand replacement) override;
   bool isRunning(ir::RecipeId recipe) const override { return recipes_.isRunning(recipe); }

@@ -19,6 +19,7 @@
 #include "capture/context_roles.h"
 #include "capture/finalized_objects.h"
 #include "capture/finalizer_tracker.h"
+#include "capture/frame_roles.h"
 #include "capture/roles.h"
 #include "capture/tables/break_log.h"
 #include "capture/tables/class_versions.h"
@@ -37,7 +38,7 @@
 
 namespace kintsugi::capture {
 
-class Steps final : public TraceWriter, public StaleReads, public OperatorLog {
+class Steps final : public TraceWriter, public StaleReads, public OperatorLog, public InstructionRunner {
  public:
   // The recorder makes some of these parts after this one.
   struct Roles {
@@ -78,7 +79,7 @@ class Steps final : public TraceWriter, public StaleReads, public OperatorLog {
 
   ir::Trace& trace() { return document_.trace; }
   torchapi::OpRecorder& ops() { return ops_; }
-  Flow execute(Activation& act, const Instr& instr);  // executes the instruction itself, once
+  Flow execute(Activation& act, const Instr& instr) override;
   size_t emit(ir::Op op, const std::vector<ir::Operand>& operands, const std::vector<ir::Type>& results,
               ir::StateId snap) override;
   void discardOperators() override { ops_.discard(); }

@@ -175,7 +175,7 @@ Flow TorchSteps::torchStep(CallContext& ctx, Shadow& result) {
   bool dynamic = false;
   for (size_t i = 0; i < ctx.total(); ++i) {
     const bool isWrapper = torchapi::isTensor(ctx.args.any(i)) && pinned[i].isVirtual();
-    if (isWrapper && !hasStaticMeta(pinned[i], ctx.args.any(i))) {
+    if (isWrapper && !values_.hasStaticMeta(pinned[i], ctx.args.any(i))) {
       rec_.abort(diag::Code::KTG0109, {"sizes under a transform that are known only at run time"});
       return rec_.execute(ctx.act, ctx.instr);
     }
@@ -215,11 +215,11 @@ Flow TorchSteps::torchStep(CallContext& ctx, Shadow& result) {
     if (drained.status == torchapi::DrainResult::kOk) {
       std::optional<Shadow> shadow;
       if (!hasHiddenInputs(ctx, drained))
-        shadow = ctx.pushes ? adoptResult(object, drained) : Shadow::constant();
+        shadow = ctx.pushes ? values_.shadowOf(object, drained) : Shadow::constant();
       if (shadow && drained.count == 0 && !ctx.onlyReadsMetadata && !shadow->isValue() &&
           !isTransformWrapper(object))
         shadow = std::nullopt;
-      if (shadow && scalarsExplained(object, drained)) {
+      if (shadow && TorchValues::explainsNumbers(object, drained)) {
         result = *shadow;
         return flow;
       }
@@ -254,8 +254,8 @@ std::optional<Shadow> TorchSteps::torchOperation(ir::StateId snap, pyapi::Ref<>&
   if (logged) drained = ops_.drain(document_.trace, snap);
   checkDrained(rec_, drained, snap);
   bool recorded = logged && drained.status == torchapi::DrainResult::kOk && drained.count > 0;
-  auto shadow = recorded ? adoptResult(result.get(), drained) : std::nullopt;
-  if (shadow && scalarsExplained(result.get(), drained)) return shadow;
+  auto shadow = recorded ? values_.shadowOf(result.get(), drained) : std::nullopt;
+  if (shadow && TorchValues::explainsNumbers(result.get(), drained)) return shadow;
   rec_.abort(diag::Code::KTG0301, {"an operation of C code"});
   return Shadow::constant();
 }
@@ -304,20 +304,6 @@ Flow TorchSteps::torchSequence(Activation& act, const Instr& instr, int pushed, 
   return flow;
 }
 
-// A number that a torch call has read from a tensor must be the result of the call. If it decided something
-// inside the call, the log does not show it.
-bool TorchSteps::scalarsExplained(PyObject* result, const torchapi::DrainResult& drained) {
-  if (drained.scalars.empty()) return true;
-  return drained.scalars.size() == 1 && (PyLong_Check(result) || PyFloat_Check(result));
-}
-
-// True if guarded metadata fixes the sizes of the tensor. For a wrapper, the tensor inside counts.
-bool TorchSteps::hasStaticMeta(Shadow shadow, PyObject* tensor) const {
-  auto value =
-      shadow.isValue() ? std::optional(shadow.valueId()) : ops_.valueOf(torchapi::innermost(tensor).get());
-  return value && ops_.level(*value) == torchapi::MetaLevel::kFull;
-}
-
 // Removes the instructions of the last drain from the trace.
 void TorchSteps::undo(const torchapi::DrainResult& drained) {
   auto& code = document_.trace.code;
@@ -326,55 +312,6 @@ void TorchSteps::undo(const torchapi::DrainResult& drained) {
     for (uint32_t r = 0; r < ins.resultCount; ++r) ops_.forget(ins.firstResult + r);
   }
   code.resize(code.size() - drained.count);
-}
-
-std::optional<Shadow> TorchSteps::adoptResult(PyObject* result, const torchapi::DrainResult& drained) {
-  if (result == Py_None || PyType_Check(result)) return Shadow::constant();
-  if (torchapi::isTensor(result)) {
-    if (!torchapi::isWrapper(result) && !torchapi::isExactTensorType(Py_TYPE(result)))
-      return std::nullopt;                                    // operators make plain tensors
-    if (torchapi::isZeroTensor(result)) return std::nullopt;  // it has no memory, but the trace's one would
-    if (auto value = ops_.valueOf(result)) return Shadow::value(*value);
-    if (!torchapi::isWrapper(result) || !ops_.valueOf(torchapi::innermost(result).get())) return std::nullopt;
-    if (auto known = rec_.objects.knownObject(result)) return known;
-    return rec_.objects.newVirtual(VirtualKind::kOpaque, result);
-  }
-  if (PyLong_Check(result) || PyFloat_Check(result)) {
-    for (const auto& scalar : drained.scalars) {
-      bool isBool = PyBool_Check(result);
-      if (isBool && scalar.kind == TypeKind::kBool && (result == Py_True) == (scalar.i != 0)) {
-        return Shadow::value(scalar.value);
-      }
-      if (!isBool && PyLong_Check(result) && scalar.kind == TypeKind::kInt &&
-          PyLong_AsLongLong(result) == scalar.i) {
-        return Shadow::value(scalar.value);
-      }
-      if (PyFloat_Check(result) && scalar.kind == TypeKind::kFloat) return Shadow::value(scalar.value);
-    }
-    PyErr_Clear();
-    return drained.scalars.empty() && torchCalls_.givesConstantNumbers()
-               ? std::optional<Shadow>(Shadow::constant())
-               : std::nullopt;
-  }
-  if (PyTuple_Check(result) || PyList_CheckExact(result)) {
-    std::vector<Shadow> parts;
-    for (Py_ssize_t i = 0; i < Py_SIZE(result); ++i) {
-      auto part = adoptResult(
-          PyTuple_Check(result) ? PyTuple_GET_ITEM(result, i) : PyList_GET_ITEM(result, i), drained);
-      if (!part) return std::nullopt;
-      parts.push_back(*part);
-    }
-    if (PyTuple_Check(result)) {
-      if (isPlainTuple(result)) return Shadow::constant();  // torch.Size and the like
-      return rec_.objects.tupleOf(result, std::move(parts));
-    }
-    Shadow list = rec_.objects.newVirtual(VirtualKind::kList, result);
-    rec_.objects.virtualOf(list).parts = std::move(parts);
-    return list;
-  }
-  if (auto known = rec_.objects.knownObject(result)) return known;
-  if (PyUnicode_CheckExact(result) || pyapi::isTorchConstant(result)) return Shadow::constant();
-  return std::nullopt;
 }
 
 // Reads the only element of a tensor and guards its truth. Replaces the tensor on the stack by the bool,
@@ -415,41 +352,6 @@ std::optional<bool> TorchSteps::tensorTruth(Shadow shadow, PyObject* tensor, boo
     Py_DECREF(old);
   }
   return truth == 1;
-}
-
-// True if the object may be an argument of a torch function that is recorded through the dispatcher.
-bool TorchSteps::acceptsTorch(Shadow shadow, PyObject* object) {
-  if (torchapi::isTensor(object))
-    return torchapi::isExactTensorType(Py_TYPE(object)) && !isForeign(shadow, object);
-  if (isPlain(object) || (shadow.isConst() && isNumpyScalar(object))) return true;
-  if (shadow.isSource() && pyapi::isNumpyNumber(object)) return true;  // its value is guarded
-  if (shadow.isVirtual()) {
-    Virtual& v = rec_.objects.virtualOf(shadow);
-    switch (v.kind) {
-      case VirtualKind::kRange:
-      case VirtualKind::kSlice:
-        return true;
-      case VirtualKind::kTuple:
-      case VirtualKind::kList:
-        for (size_t i = 0; i < v.parts.size(); ++i) {
-          PyObject* item = PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i);
-          if (!acceptsTorch(v.parts[i], item)) return false;
-        }
-        return true;
-      default:
-        return false;
-    }
-  }
-  if (PyTuple_Check(object) || PyList_CheckExact(object)) {
-    for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i) {
-      PyObject* item = PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i);
-      if (!acceptsTorch(Shadow::constant(), item)) return false;
-    }
-    return true;
-  }
-  if (PySlice_Check(object) || PyRange_Check(object)) return true;
-  if (PyFunction_Check(object) || PyModule_Check(object) || PyCFunction_Check(object)) return false;
-  return isIdentityValue(object) || pyapi::isA(object, pyapi::Known::kTorchGenerator);
 }
 
 }  // namespace kintsugi::capture

@@ -20,6 +20,7 @@
 #include "capture/tables/exception_log.h"
 #include "capture/tables/frame_stack.h"
 #include "capture/tables/torch_calls.h"
+#include "capture/torch_values.h"
 #include "guard/document.h"
 #include "torchapi/op_recorder.h"
 #include "torchapi/sym_number.h"
@@ -31,14 +32,16 @@ struct RecordContext;
 class TorchSteps final : private torchapi::NumberSink {
  public:
   TorchSteps(RecordContext& rec, guard::Document& document, ExceptionLog& exceptions, FrameStack& frames,
-             CurrentInstruction& instruction, torchapi::OpRecorder& ops, TorchCalls& torchCalls)
+             CurrentInstruction& instruction, torchapi::OpRecorder& ops, TorchCalls& torchCalls,
+             TorchValues& values)
       : rec_(rec),
         document_(document),
         exceptions_(exceptions),
         frames_(frames),
         instruction_(instruction),
         ops_(ops),
-        torchCalls_(torchCalls) {}
+        torchCalls_(torchCalls),
+        values_(values) {}
 
   // Runs the instruction with the dispatcher's log on, and adds the logged operators to the trace.
   Flow torchStep(CallContext& ctx, Shadow& result);
@@ -50,10 +53,8 @@ class TorchSteps final : private torchapi::NumberSink {
                                        const std::function<PyObject*()>& operation);
   std::optional<bool> tensorTruth(Shadow shadow, PyObject* tensor, bool replace);
 
-  bool acceptsTorch(Shadow shadow, PyObject* object);
-  bool hasStaticMeta(Shadow shadow, PyObject* tensor) const;
-  // The shadow of a logged call's result; nothing if the log does not explain the result.
-  std::optional<Shadow> adoptResult(PyObject* result, const torchapi::DrainResult& drained);
+  // Arguments and results of such calls.
+  const TorchValues& values() const { return values_; }
   torchapi::NumberSink& numberSink() { return *this; }
 
  private:
@@ -61,7 +62,6 @@ class TorchSteps final : private torchapi::NumberSink {
   bool pinForTorch(Shadow& shadow, PyObject* object);
   pyapi::Ref<> symbolic(Shadow shadow, PyObject* object);
   Flow executeSymbolic(CallContext& ctx);
-  bool scalarsExplained(PyObject* result, const torchapi::DrainResult& drained);
   void undo(const torchapi::DrainResult& drained);
 
   RecordContext& rec_;
@@ -71,6 +71,7 @@ class TorchSteps final : private torchapi::NumberSink {
   CurrentInstruction& instruction_;
   torchapi::OpRecorder& ops_;
   TorchCalls& torchCalls_;
+  TorchValues& values_;
 };
 
 }  // namespace kintsugi::capture

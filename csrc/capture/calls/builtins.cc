@@ -174,7 +174,7 @@ bool pinOneElement(CallContext& ctx) {
   if (shadow.isVirtual() || isForeign(shadow, ctx.args[0])) return true;
   shadow = ctx.rec.guards.tensorShadow(ctx.args[0], shadow);
   if (!ctx.rec.live()) return false;
-  if (!shadow.isValue() || ctx.rec.torch.hasStaticMeta(shadow, ctx.args[0])) return true;
+  if (!shadow.isValue() || ctx.rec.torch.values().hasStaticMeta(shadow, ctx.args[0])) return true;
   if (torchapi::describe(ctx.args[0]).sizes.empty()) return true;
   return pinMeta(ctx.rec, shadow, ctx.args[0]);
 }

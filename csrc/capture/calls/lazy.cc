@@ -63,7 +63,7 @@ bool itemsRunPython(RecordContext& rec, Shadow shadow, PyObject* object) {
 }
 
 bool hasOpenLength(RecordContext& rec, Shadow shadow, PyObject* object) {
-  return torchapi::isTensor(object) && !rec.torch.hasStaticMeta(shadow, object);
+  return torchapi::isTensor(object) && !rec.torch.values().hasStaticMeta(shadow, object);
 }
 
 PyObject* listFunction(PyObject* iterable) {

@@ -50,7 +50,7 @@ bool isSequence(PyObject* object) { return PyList_CheckExact(object) || PyTuple_
 bool isKnownTensor(CallContext& ctx) {
   if (isForeign(ctx.shadows[0], ctx.args[0]) || torchapi::isWrapper(ctx.args[0])) return false;
   const Shadow tensor = ctx.rec.guards.tensorShadow(ctx.args[0], ctx.shadows[0]);
-  return ctx.rec.live() && ctx.rec.torch.hasStaticMeta(tensor, ctx.args[0]);
+  return ctx.rec.live() && ctx.rec.torch.values().hasStaticMeta(tensor, ctx.args[0]);
 }
 
 // True for a dense tensor of torch's own class. For other tensors, a copy of a constant can't stand for the

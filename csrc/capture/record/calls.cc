@@ -279,7 +279,7 @@ Flow opaque(Call& call, CallContext& ctx, diag::Code code, Shadow& result) {
 bool torchArguments(RecordContext& rec, Call& call) {
   for (size_t i = 0; i < call.args.size(); ++i) {
     if (pyapi::isA(call.args[i], pyapi::Known::kAsyncCollective)) continue;  // see TorchSteps::torchStep
-    if (!rec.torch.acceptsTorch(call.shadows[i], call.args[i])) return false;
+    if (!rec.torch.values().accepts(call.shadows[i], call.args[i])) return false;
   }
   return true;
 }
@@ -287,7 +287,7 @@ bool torchArguments(RecordContext& rec, Call& call) {
 // True if the metadata of all tensors in the object is guarded. Python code may look at sizes.
 bool staticMetadata(RecordContext& rec, Shadow shadow, PyObject* object) {
   if (torchapi::isTensor(object)) {
-    if (shadow.isValue() || shadow.isVirtual()) return rec.torch.hasStaticMeta(shadow, object);
+    if (shadow.isValue() || shadow.isVirtual()) return rec.torch.values().hasStaticMeta(shadow, object);
     return !rec.guards.comesFromStep(shadow);
   }
   if (shadow.isValue()) return false;

@@ -1,6 +1,7 @@
 // What the recorder's parts ask of torch, of models and of the interpreter, without them: no object is a
 // tensor but an instance of a class `Tensor` that a test has defined, and no function of kintsugi._polyfills
 // is there but what a test has defined under its name (python_objects.h).
+#include "capture/calls/numpy.h"
 #include "capture/gradient_buckets.h"
 #include "capture/handlers/handlers.h"
 #include "capture/makers.h"
@@ -18,7 +19,12 @@ bool isTensor(PyObject* object) {
          PyDict_GetItemString(capture::test::names(), "Tensor");
 }
 bool isExactTensorType(PyTypeObject*) { return true; }
-bool isWrapper(PyObject*) { return false; }
+// A wrapper has the tensor inside it as `inner`.
+bool isWrapper(PyObject* object) { return isTensor(object) && PyObject_HasAttrString(object, "inner") != 0; }
+pyapi::Ref<> innermost(PyObject* tensor) {
+  return isWrapper(tensor) ? pyapi::steal(PyObject_GetAttrString(tensor, "inner")) : pyapi::newRef(tensor);
+}
+bool isZeroTensor(PyObject* tensor) { return PyObject_HasAttrString(tensor, "zero") != 0; }
 const void* tensorImplOf(PyObject* tensor) { return tensor; }
 ir::TensorDesc describe(PyObject*) {
   ir::TensorDesc plain;
@@ -34,6 +40,7 @@ bool gradMode() { return true; }
 // The tensors that were bound.
 struct OpRecorder::Impl {
   std::unordered_map<PyObject*, ir::ValueId> values;
+  std::unordered_map<ir::ValueId, MetaLevel> levels;
 };
 OpRecorder::OpRecorder() : impl_(std::make_unique<Impl>()) {}
 OpRecorder::~OpRecorder() = default;
@@ -42,7 +49,11 @@ std::optional<ir::ValueId> OpRecorder::valueOf(PyObject* tensor) const {
   const auto found = impl_->values.find(tensor);
   return found == impl_->values.end() ? std::nullopt : std::optional(found->second);
 }
-void OpRecorder::bind(PyObject* tensor, ir::ValueId value, MetaLevel) { impl_->values[tensor] = value; }
+void OpRecorder::bind(PyObject* tensor, ir::ValueId value, MetaLevel level) {
+  impl_->values[tensor] = value;
+  impl_->levels[value] = level;
+}
+MetaLevel OpRecorder::level(ir::ValueId value) const { return impl_->levels.at(value); }
 bool OpRecorder::isMaybeArgument(ir::ValueId) const { return false; }
 ir::MetaId OpRecorder::internMeta(ir::Trace& trace, const ir::TensorDesc& info) {
   trace.metas.push_back(info);
@@ -57,5 +68,6 @@ PyObject* polyfill(const char* name) { return PyDict_GetItemString(test::names()
 PyObject* makerOf(PyObject* object) { return reinterpret_cast<PyObject*>(Py_TYPE(object)); }
 ir::GradientLimits activeBuckets() { return {}; }
 OpHandler handlerOf(uint8_t) { return nullptr; }
+bool isNumpyScalar(PyObject*) { return false; }
 
 }  // namespace kintsugi::capture

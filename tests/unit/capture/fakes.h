@@ -10,6 +10,7 @@
 
 #include "capture/call_context.h"
 #include "capture/context_roles.h"
+#include "capture/frame_roles.h"
 #include "capture/roles.h"
 #include "capture/tables/constant_pool.h"
 #include "capture/tables/current_instruction.h"
@@ -79,7 +80,7 @@ struct FakeWriter final : TraceWriter {
 
 // Old objects are sources, numbered in the order in which they are first asked for. Everything can be pinned
 // unless a test says otherwise.
-struct FakeGuards final : SourceGuards, ValuePins, ContainerPins, StepArguments {
+struct FakeGuards final : SourceGuards, ValuePins, ContainerPins, FunctionPins, StepArguments {
   FakeConstants constants;
   std::vector<PyObject*> roots;
   std::vector<std::pair<guard::GuardKind, ir::SourceId>> guards;
@@ -126,6 +127,8 @@ struct FakeGuards final : SourceGuards, ValuePins, ContainerPins, StepArguments 
   bool isFrozen(PyObject* object) const override { return object == frozen; }
   Shadow tensorShadow(PyObject*, Shadow shadow) override { return shadow; }
   bool comesFromStep(Shadow) const override { return false; }
+  void pinFunction(PyObject* function) override { note(function); }
+  bool isArgument(Shadow) const override { return false; }
 
   bool note(PyObject* object) {
     pinned.push_back(object);
@@ -186,6 +189,12 @@ struct FakeSnapshots final : SnapshotMaker, FrameStates {
   }
   bool escapeHandled() override { return true; }
   bool isRunning(ir::RecipeId recipe) const override { return recipe == running; }
+  CallSite callSite(const Instr& instr, size_t popped, std::vector<Shadow>, ir::ReturnAction) override {
+    CallSite site;
+    site.instr = &instr;
+    site.popped = popped;
+    return site;
+  }
   ir::StateId makeState(ShadowFrame&, int32_t, size_t, const std::vector<Shadow>&, ir::ReturnAction,
                         ir::Operand) override {
     return stateBefore();
