@@ -2,7 +2,7 @@
 //
 // If the log does not explain the result, the call is a step. That is so when Python code that is not torch's
 // ran, or when a number was read from a tensor and decided something inside. Numbers of the trace are passed
-// as symbolic numbers (symbolic.cc).
+// as symbolic numbers (torch_steps_symbolic.cc).
 //
 // Ownership: borrows the tables; symbolic numbers refer to it while a call runs. Owned by the Recorder; the
 // recording thread, GIL held. Example: return rec.torch.torchStep(ctx, result);

@@ -3,7 +3,7 @@
 // While torch runs, its dispatcher calls are logged (torchapi::OpRecorder) and frames are not recorded. A
 // call is *tainted* if it has run Python code that is not torch's own: then the log does not explain its
 // result, and the call becomes a step. A number of the trace is passed as a symbolic number. A binding that
-// can't take one asks for the number itself, and the trace is pinned to it (symbolic.cc).
+// can't take one asks for the number itself, and the trace is pinned to it (torch_steps_symbolic.cc).
 //
 // Owned by the Recorder; the recording thread, GIL held. Calls nest. Example:
 //
