@@ -79,7 +79,7 @@ bool seesOrder(const torchapi::GradNodeForm& form, std::span<const Value> inputs
   return hooks && leaves + form.madeAt.size() > 2;
 }
 
-// Before autograd's nodes see the versions.
+// Before autograd's nodes see the versions. Not in replay: nodes of the graph there have seen them.
 void countOwnWrites(const TrainingPlans& plans, std::span<const Value> outputs) {
   for (size_t k = 0; k < plans.versions.size(); ++k) {
     if (plans.versions[k] != 0 && outputs[k].kind == ValueKind::kTensor) {
@@ -323,7 +323,6 @@ std::optional<torchapi::AttachedNodes> TrainingRunner::runForward(const std::sha
     const GradModeScope scope;
     done = code->recompute.runPlan(leaves, outputs);
   }
-  if (done) countOwnWrites(code->plans, outputs);
   for (size_t k = 0; done && k < count; ++k) {
     if (form.follows[k]) {
       torchapi::retainTensor(outputs[k].tensor);
