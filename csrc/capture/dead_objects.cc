@@ -5,6 +5,7 @@
 
 #include "capture/finalized_objects.h"
 #include "pyapi/code.h"
+#include "pyapi/errors.h"
 #include "pyapi/generator.h"
 #include "pyapi/types.h"
 
@@ -25,11 +26,11 @@ constexpr uint32_t kSimpleKinds =
     maskOf({VirtualKind::kTuple, VirtualKind::kList, VirtualKind::kDict, VirtualKind::kCell,
             VirtualKind::kFunction, VirtualKind::kMethod, VirtualKind::kIterator, VirtualKind::kDictView,
             VirtualKind::kSlice, VirtualKind::kZip, VirtualKind::kEnumerate, VirtualKind::kMap,
-            VirtualKind::kRange, VirtualKind::kDeque});
+            VirtualKind::kRange, VirtualKind::kDeque, VirtualKind::kGenerator});
 
-// These kinds hold more: an exception the frames that it has passed, a generator its own frame.
-constexpr uint32_t kComplexKinds = maskOf(
-    {VirtualKind::kInstance, VirtualKind::kException, VirtualKind::kTraceback, VirtualKind::kGenerator});
+// These kinds hold more: an exception the frames that it has passed.
+constexpr uint32_t kComplexKinds =
+    maskOf({VirtualKind::kInstance, VirtualKind::kException, VirtualKind::kTraceback});
 
 // How many references `holder` has to `part`.
 Py_ssize_t timesHeld(PyObject* holder, PyObject* part) {
@@ -96,6 +97,7 @@ void DeadObjects::drop(Virtual& v) {
 }
 
 void DeadObjects::sweep() {
+  const pyapi::PendingErrorScope kept;  // of a frame that an exception leaves; generators are closed here
   if (ids_.size() > 2 * left_ + kMany) {
     sweepFrom(0);
     left_ = ids_.size();

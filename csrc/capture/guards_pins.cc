@@ -215,6 +215,10 @@ bool Guards::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
 bool Guards::pinContainer(Shadow& shadow, PyObject* container) {
   if (PyAnySet_CheckExact(container)) {
     if (!shadow.isSource()) return true;
+    // Effects have changed it, with values that may vary: what it holds now does not follow from what it
+    // held.
+    const Overlay* overlay = overlays_.find(container);
+    if (overlay != nullptr && overlay->dirty) return false;
     pyapi::Ref<> copy = pyapi::steal(PyFrozenSet_New(container));
     guardType(shadow, container);
     guard(GuardKind::kSetEquals, shadow.sourceId(), constId(copy.get()));

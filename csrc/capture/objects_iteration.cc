@@ -55,10 +55,14 @@ std::optional<std::vector<Shadow>> Objects::dictParts(Shadow shadow, PyObject* d
   pyapi::Ref<> keys =
       pyapi::steal(PySequence_List(dict));  // in the order of iteration, OrderedDict's own included
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
+    if (what == 0) {  // not looked up: that may call Python code
+      parts.push_back(Shadow::constant());
+      continue;
+    }
     PyObject* key = PyList_GET_ITEM(keys.get(), i);
     PyObject* value = PyDict_GetItemWithError(dict, key);
     if (value == nullptr) return std::nullopt;
-    parts.push_back(what == 0 ? Shadow::constant() : dictEntry(shadow, dict, key, value));
+    parts.push_back(dictEntry(shadow, dict, key, value));
     if (!roles_.breaks.isLive()) return std::nullopt;
   }
   return parts;
@@ -108,8 +112,10 @@ void Objects::endIterator(Virtual& v) {
 void Objects::syncIterators() {
   std::erase_if(virtuals_.iterators(), [&](uint32_t id) {
     const Virtual& v = virtuals_.at(id);
-    return v.kind != VirtualKind::kIterator || !v.object || Py_REFCNT(v.object.get()) == 1 ||
-           (realIterator(v) == nullptr && !v.partObjects.empty());
+    if (v.kind != VirtualKind::kIterator || !v.object || Py_REFCNT(v.object.get()) == 1) return true;
+    if (v.partObjects.empty()) return false;
+    const pyapi::SequenceIterator* real = realIterator(v);
+    return real == nullptr || (real->sequence == nullptr && Py_SIZE(v.partObjects[0].get()) == 0);
   });
   for (const uint32_t id : virtuals_.iterators()) {
     Virtual& v = virtuals_.at(id);

@@ -9,6 +9,7 @@ import sys
 import types
 import warnings
 
+import pytest
 import torch
 from harness import Case, Suite, check, check_captured, floats
 
@@ -666,3 +667,93 @@ def test_equal(case: Case) -> None:
 @SUITE.parametrize()
 def test_captured(case: Case) -> None:
     check_captured(case)
+
+
+NUMBERS: set[int] = set()
+READS_OF_A_SET = {
+    "difference": lambda i: NUMBERS ^ {5},
+    "members": lambda i: (7 in NUMBERS, i in NUMBERS, 1 in NUMBERS),
+    "sorted": lambda i: sorted(NUMBERS),
+    "length": lambda i: (len(NUMBERS), bool(NUMBERS)),
+    "comparison": lambda i: (NUMBERS | {9}, NUMBERS == {1, 2}, {1} <= NUMBERS),
+    "copies": lambda i: (set(NUMBERS), frozenset(NUMBERS), NUMBERS.copy(), NUMBERS.union({0})),
+    "iteration": lambda i: [v for v in NUMBERS if v > 1],
+    "fold": lambda i: (max(NUMBERS), sum(NUMBERS)),
+    "inside": lambda i: {1: NUMBERS}[1] - {1},
+}
+CHANGES_OF_A_SET = {
+    "add": lambda i: NUMBERS.add(i),
+    "discard": lambda i: NUMBERS.discard(i),
+    "update": lambda i: NUMBERS.update([i]),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+@pytest.mark.parametrize("change", CHANGES_OF_A_SET)
+@pytest.mark.parametrize("read", READS_OF_A_SET)
+def test_sets_that_were_changed_in_the_call(read: str, change: str, backend: str) -> None:
+    """In the recorded call the change may change nothing: what the set holds then does not follow from before."""
+    change_it, read_it = CHANGES_OF_A_SET[change], READS_OF_A_SET[read]
+
+    def program(i: int) -> object:
+        change_it(i)
+        return read_it(i)
+
+    compiled = kintsugi.compile(program, backend=backend)
+    for i in (1, 2, 1, 3, 4, 5, 2, 6, 7):
+        outcomes = []
+        for function in (program, compiled):
+            NUMBERS.clear()
+            NUMBERS.update({1, 2})
+            outcomes.append((function(i), set(NUMBERS)))
+        assert outcomes[0] == outcomes[1], i
+
+
+class Doubled(dict[str, int]):
+    def __iter__(self):
+        return iter(["q", "r"])
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+@pytest.mark.parametrize("cls", [dict, Doubled])
+def test_sets_of_steps_that_were_changed(cls: type, backend: str) -> None:
+    def program(table: dict[object, int], i: int) -> object:
+        names, keys = set(table), set(table.keys())
+        keys.add(i)
+        return names ^ keys, names == keys
+
+    compiled = kintsugi.compile(program, backend=backend)
+    table = cls({"a": 1, "b": 2, 1: 3})
+    for i in (0, 1, 2, 3, 4):
+        assert compiled(table, i) == program(table, i)
+
+
+class Hashed:
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        hashed.append(self.value)
+        return self.value
+
+
+hashed: list[int] = []
+
+
+@pytest.mark.parametrize(
+    "make", [set, frozenset, lambda d: set(d.keys()), lambda d: frozenset(d.keys()), list, tuple]
+)
+def test_keys_are_hashed_as_often_as_in_eager_mode(make) -> None:
+    table = {Hashed(1): 1, Hashed(2): 2, "a": 3}
+
+    def program(x):
+        return x + len(make(table))
+
+    compiled = kintsugi.compile(program, backend="eager")
+    for _ in range(4):
+        hashed.clear()
+        program(torch.ones(1))
+        expected = list(hashed)
+        hashed.clear()
+        compiled(torch.ones(1))
+        assert hashed == expected
