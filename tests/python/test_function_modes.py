@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -292,3 +293,29 @@ def test_devices(name: str) -> None:
     for _call in range(4):
         torch.testing.assert_close(compiled(X), f(X))
         assert depth() == 0
+
+
+@pytest.mark.parametrize("warm", [0, 1, 3])
+@pytest.mark.parametrize("name", ["own", "eager", "native"])
+def test_tracebacks_have_torchs_frames(name: str, warm: int) -> None:
+    """Torch's Python code asks the mode: its frames are there in the call that is recorded as well."""
+    norm = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        with Plain(), Doubling():
+            return norm(x)
+
+    def frames(function: Any, x: torch.Tensor) -> Any:
+        try:
+            function(x)
+        except ValueError as error:
+            return [(frame.name, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)][1:]
+        return None
+
+    compiled, _ = compiled_with(f, name)
+    for rows in range(2, 2 + warm):
+        compiled(torch.randn(rows, 4))
+    for _ in range(3):
+        expected = frames(f, torch.randn(1, 4))
+        assert expected is not None and ("handle_torch_function" in {place[0] for place in expected})
+        assert frames(compiled, torch.randn(1, 4))[-len(expected) :] == expected

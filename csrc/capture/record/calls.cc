@@ -438,8 +438,9 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
     prepareTorchWrapper(call.callable);
   }
   if (!pinCallee(rec, call)) return rec.execute(ctx.act, ctx.instr);
+  // Under a function mode, torch's Python code asks the mode, and its frames are part of tracebacks.
   if (isTorchFunctional(call.callable) && modelOfFunction(call.callable) != inlineFunction &&
-      torchArguments(rec, call) && staticArguments(rec, call)) {
+      !torchapi::hasFunctionModes() && torchArguments(rec, call) && staticArguments(rec, call)) {
     return rec.torch.torchStep(ctx, result);
   }
   PendingFrame pending = pendingFor(call);
