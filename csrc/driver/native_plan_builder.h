@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "driver/native_variants.h"
-#include "ir/result_version.h"
 #include "ir/trace.h"
 #include "runtime/native_plan.h"
 
@@ -36,7 +35,6 @@ struct NativeSegmentInfo {
   bool restride = false;     // what calls return may lie otherwise than described: it is copied
   bool needsKernels = true;  // without any, the segment is refused
   bool autotune = false;     // variants are tried
-  std::vector<ir::ResultVersion> versions = {};  // what results have that native code would count otherwise
 };
 
 // Null, with a reason, where the segment stays with replay.

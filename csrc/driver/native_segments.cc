@@ -25,7 +25,6 @@
 #include "ops/operator.h"
 #include "passes/extract_segment.h"
 #include "passes/gradient_graph.h"
-#include "passes/result_versions.h"
 #include "passes/segment_passes.h"
 #include "runtime/native_runner.h"
 #include "runtime/replay_program.h"
@@ -543,7 +542,6 @@ void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
                            options.strict,
                            options.contract,
                            options.keepMemory};
-    info.versions = passes::resultVersions(info.segment, operatorTraits);  // of writes as they were recorded
     passes::prepareSegment({info.segment, {.traits = operatorTraits}});
     info.autotune = options.autotune;
     const bool described = describeInputs(info);

@@ -93,7 +93,6 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
   summary.instructions = graph->forward.size();
   plans.form = {parts.form};
   plans.results = parts.results;
-  if (parts.form.tapes.empty()) plans.versions = graph->versions;  // tapes have seen the versions
   for (const passes::InputStore& store : graph->stores) {
     plans.stores.push_back({store.input, store.output, store.times});
     plans.form.written.push_back(store.input);

@@ -59,12 +59,6 @@ struct KeptForm {
     uint64_t outputs = kAll;
     std::vector<bool> leads;  // as above
   };
-  // A node that saves any tensor. Eager mode frees that when it has run the node.
-  struct Holder : Node {
-    // The last operator that made an output (`madeAt`) and is not behind this one; 0: there is none.
-    uint32_t maker = 0;
-    bool isMaker = false;  // it is that operator itself
-  };
   // An operator that uses an input, and the outputs that are computed from that use.
   struct Use {
     uint32_t at = 0;
@@ -83,7 +77,7 @@ struct KeptForm {
   std::vector<Kept> kept;
   std::vector<Checked> checked;  // in the order in which eager mode checks
   std::vector<Node> tapes;       // in the order of the backward
-  std::vector<Holder> holders;
+  std::vector<Node> holders;     // nodes that save any tensor, which eager mode frees behind them
   std::vector<Leaf> leaves;
   bool isByOutput = true;           // there is a bit for each output
   std::vector<uint64_t> feeds;      // by `gets`: without a gradient of one of these, the input gets none

@@ -28,8 +28,6 @@ consteval Saved::As readAs(char c) {
       return Saved::As::kFolded;
     case 'm':
       return Saved::As::kUnlessBools;
-    case 'p':
-      return Saved::As::kUnlessWholePlanes;
     default:
       throw "a way to keep a tensor";
   }

@@ -133,7 +133,6 @@ bool ForwardReader::addInPlace(const Instruction ins, bool started) {
   trace().code[index].opName = trace().internOpName(name);
   madeBy_.resize(trace().values.size(), ir::kNone);
   madeBy_[made] = index;
-  writes_[made] = writes_[target] + 1;
   if (!started && isActive(made)) {
     graph_.gradBefore = true;
   }

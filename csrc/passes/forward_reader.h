@@ -68,9 +68,8 @@ class ForwardReader {
   const GradientOptions& options_;
   std::string& reason_;
   GradientGraph graph_;
-  std::vector<uint32_t> madeBy_;            // by value: the instruction
-  std::map<ir::ValueId, uint32_t> writes_;  // in place, that have become new values
-  std::vector<uint32_t> sequence_;          // operators and changes of the grad mode, in order
+  std::vector<uint32_t> madeBy_;    // by value: the instruction
+  std::vector<uint32_t> sequence_;  // operators and changes of the grad mode, in order
   std::map<ir::ValueId, HeldInput> stores_;
   std::vector<ir::ValueId> masks_;
 

@@ -236,14 +236,9 @@ class Dependences {
       form_.tapes.push_back(nodeOf(tape->second));
     }
     for (const SavedByEager& holder : in_.graph.holders) {
-      KeptForm::Holder node{nodeOf(holder)};
-      for (const uint32_t made : form_.madeAt) {
-        if (made <= holder.at) node.maker = std::max(node.maker, made);
-      }
-      node.isMaker = node.maker == holder.at;
-      const bool known = std::ranges::any_of(form_.holders, [&](const KeptForm::Holder& other) {
-        return other.outputs == node.outputs && other.leads == node.leads && other.maker == node.maker &&
-               other.isMaker == node.isMaker;
+      KeptForm::Node node = nodeOf(holder);
+      const bool known = std::ranges::any_of(form_.holders, [&](const KeptForm::Node& other) {
+        return other.outputs == node.outputs && other.leads == node.leads;
       });
       if (!known) form_.holders.push_back(std::move(node));
     }

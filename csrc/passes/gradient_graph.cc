@@ -75,7 +75,6 @@ class Differentiator : private ForwardReader {
       graph_.outputs.push_back(held.value);
     }
     std::sort(graph_.outputs.begin(), graph_.outputs.end());
-    for (const ValueId output : graph_.outputs) graph_.versions.push_back(writes_[output]);
     for (const auto& [input, held] : stores_) {
       const auto indexIn = [](const std::vector<ValueId>& values, ValueId value) {
         return static_cast<uint32_t>(std::find(values.begin(), values.end(), value) - values.begin());
@@ -159,7 +158,6 @@ class Differentiator : private ForwardReader {
     const size_t first = graph_.backward.size();
     builder.start(position, kept);
     addFollowed(recorded, node);
-    node.at = placeOf(norm != nullptr ? madeBy_[norm->whole] : graph_.forward[position]);
     if (keepsAny(trace(), recorded)) graph_.holders.push_back(node);
     if (norm != nullptr) {
       const auto o = trace().operandsOf(recorded);
@@ -178,11 +176,6 @@ class Differentiator : private ForwardReader {
     reads.note(kept, node);
     return reads.redirectReads(kept, first) ||
            refuse("the derivative of " + name + " reads what autograd does not keep");
-  }
-
-  // Of an operator: its number in `recompute`, where the first instruction is a mark.
-  uint32_t placeOf(uint32_t at) const {
-    return static_cast<uint32_t>(std::ranges::find(sequence_, at) - sequence_.begin() + 1);
   }
 
   void addFollowed(const Instruction& ins, SavedByEager& node) {

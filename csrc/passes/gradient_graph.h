@@ -53,7 +53,6 @@ struct SavedByEager {
   ir::ValueId base = ir::kNone;       // the input or output that is saved, or whose view is
   std::vector<ir::ValueId> arriving;  // the gradients with which the node runs
   std::vector<ir::ValueId> followed;  // the operator's arguments that require a gradient
-  uint32_t at = 0;                    // of holders: the operator, in `recompute`
 };
 
 struct GradientGraph {
@@ -65,7 +64,6 @@ struct GradientGraph {
   std::vector<ir::ValueId> inputs;                       // of the segment, then masks
   std::vector<double> draws;                             // by mask: the probability of a one
   std::vector<ir::ValueId> outputs;                      // of the node
-  std::vector<uint32_t> versions;                        // by output: how often the program has written to it
   std::vector<ir::ValueId> incoming;                     // by output: its gradient; kNone: it has none
   std::vector<ir::ValueId> gradients;                    // by input; kNone: it gets none
   std::vector<SavedByEager> saved;                       // in the order in which eager mode's nodes run

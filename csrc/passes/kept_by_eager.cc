@@ -40,15 +40,7 @@ bool canJoin(const ir::TensorDesc& meta, size_t count) {
   return true;
 }
 
-bool poolsWholePlanes(const ir::Trace& trace, ValueId result) {
-  const std::vector<int64_t>& sizes = trace.metas[trace.values[result].meta].sizes;
-  return sizes.size() >= 2 && sizes.back() == 1 && sizes[sizes.size() - 2] == 1;
-}
-
-bool isWanted(const ir::Trace& trace, const ops::Saved& saved, const ir::Instruction& ins) {
-  const std::span<const Operand> operands = trace.operandsOf(ins);
-  if (saved.as == ops::Saved::As::kUnlessWholePlanes && poolsWholePlanes(trace, ins.firstResult))
-    return false;
+bool isWanted(const ir::Trace& trace, const ops::Saved& saved, std::span<const Operand> operands) {
   bool wanted = saved.wanted == 0;
   for (size_t k = 0; k < operands.size() && k < 16; ++k) {
     wanted = wanted || ((saved.wanted >> k & 1) != 0 && isActive(trace, operands[k]));
@@ -121,7 +113,8 @@ bool keepsAny(const ir::Trace& trace, const ir::Instruction& ins) {
   const GradientRule* rule = gradientOf(op);
   if (row.empty())
     return rule == nullptr || (rule->make == nullptr && !ops::has(op, ops::Trait::kKeepsNothing));
-  return std::ranges::any_of(row, [&](const ops::Saved& saved) { return isWanted(trace, saved, ins); });
+  return std::ranges::any_of(
+      row, [&](const ops::Saved& saved) { return isWanted(trace, saved, trace.operandsOf(ins)); });
 }
 
 std::vector<KeptByEager> keptByEager(const ir::Trace& trace, const ir::Instruction& ins) {
@@ -130,7 +123,7 @@ std::vector<KeptByEager> keptByEager(const ir::Trace& trace, const ir::Instructi
   const std::span<const Operand> operands = trace.operandsOf(ins);
   std::vector<KeptByEager> kept;
   for (const ops::Saved& saved : ops::savedBy(op)) {
-    if (!isWanted(trace, saved, ins)) continue;
+    if (!isWanted(trace, saved, operands)) continue;
     if (saved.what == ops::Saved::kResult) {
       kept.push_back({ins.firstResult, As::kView});
       continue;

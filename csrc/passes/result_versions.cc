@@ -3,7 +3,6 @@
 #include "ir/segments.h"
 #include "ops/operator.h"
 #include "passes/kept_by_eager.h"
-#include "passes/operator_rules.h"
 
 namespace kintsugi::passes {
 
@@ -18,30 +17,9 @@ struct Memory {
   uint32_t before = 0;  // writes to the base before the view was made
 };
 
-// Null: it is not known.
-const ir::TensorDesc* descOf(const ir::Trace& segment, ValueId value) {
-  const ir::Type& type = segment.values[value];
-  const bool known = type.kind == ir::TypeKind::kTensor && type.meta != ir::kNone;
-  return known ? &segment.metas[type.meta] : nullptr;
-}
-
-// Has an operator whose results are not known to share memory made them? `values`: its operands.
-bool isFresh(const ir::Trace& segment, const ir::Instruction& ins, const std::vector<ValueId>& values,
-             OperatorTraitsFn traits) {
-  const ops::Operator op = segment.operatorOf(ins);
-  if (values.empty() || ops::has(op, ops::Trait::kFresh)) return true;
-  if (!ops::has(op, ops::Trait::kMayCopy)) return traits(segment.opNames[ins.opName]).fresh;
-  const ir::TensorDesc *from = descOf(segment, values[0]), *to = descOf(segment, ins.firstResult);
-  if (from == nullptr || to == nullptr) return false;
-  // Those with a derivative are told apart by sharingOf(), from sizes and strides.
-  return from->dtype != to->dtype ||
-         (gradientOf(op) != nullptr && segment.hasFixedSizes(segment.values[values[0]]) &&
-          segment.hasFixedSizes(segment.values[ins.firstResult]));
-}
-
 }  // namespace
 
-std::vector<ir::ResultVersion> resultVersions(const ir::Trace& segment, OperatorTraitsFn traits) {
+std::vector<ir::ResultVersion> resultVersions(const ir::Trace& segment) {
   std::vector<Memory> memory(segment.values.size());
   std::vector<bool> isInput(segment.values.size(), false);
   std::vector<uint32_t> writes(segment.values.size(), 0);  // by base
@@ -68,7 +46,8 @@ std::vector<ir::ResultVersion> resultVersions(const ir::Trace& segment, Operator
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       Memory& made = memory[ins.firstResult + r];
       if (sharing == Sharing::kNone) {
-        made.base = isFresh(segment, ins, values, traits) ? ins.firstResult + r : ir::kNone;
+        const bool fresh = values.empty() || ops::has(segment.operatorOf(ins), ops::Trait::kFresh);
+        made.base = fresh ? ins.firstResult + r : ir::kNone;
       } else if (operands[0].isValue()) {
         made = memory[operands[0].id];
         if (sharing != Sharing::kView || made.base == ir::kNone) continue;

@@ -8,12 +8,10 @@
 
 #include "ir/result_version.h"
 #include "ir/trace.h"
-#include "passes/segments.h"
 
 namespace kintsugi::passes {
 
 // Those that differ from what native code gives out.
-std::vector<ir::ResultVersion> resultVersions(const ir::Trace& segment,
-                                              OperatorTraitsFn traits = traitsByName);
+std::vector<ir::ResultVersion> resultVersions(const ir::Trace& segment);
 
 }  // namespace kintsugi::passes

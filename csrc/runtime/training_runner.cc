@@ -79,15 +79,6 @@ bool seesOrder(const torchapi::GradNodeForm& form, std::span<const Value> inputs
   return hooks && leaves + form.madeAt.size() > 2;
 }
 
-// Before autograd's nodes see the versions. Not in replay: nodes of the graph there have seen them.
-void countOwnWrites(const TrainingPlans& plans, std::span<const Value> outputs) {
-  for (size_t k = 0; k < plans.versions.size(); ++k) {
-    if (plans.versions[k] != 0 && outputs[k].kind == ValueKind::kTensor) {
-      torchapi::raiseVersion(outputs[k].tensor, plans.versions[k]);
-    }
-  }
-}
-
 void updateMinimum(std::atomic<uint64_t>& least, uint64_t time) {
   uint64_t seen = least.load(std::memory_order_relaxed);
   while (time < seen && !least.compare_exchange_weak(seen, time, std::memory_order_relaxed)) {
@@ -140,7 +131,6 @@ class TrainingRunner::NativeCode : public torchapi::GradNodeCode {
     std::vector<Value> inputs;
     for (const torchapi::TensorLayout& layout : code->plans.freeInputs) {
       inputs.push_back({.kind = ValueKind::kTensor, .tensor = torchapi::newTensor(layout)});
-      torchapi::clearIntegers(inputs.back().tensor);  // indices have to be there
     }
     for (size_t k = 0; k < leaves.size(); ++k) {
       const uint32_t input = code->plans.freeLeaves[k];
@@ -306,7 +296,6 @@ std::optional<torchapi::AttachedNodes> TrainingRunner::runForward(const std::sha
         return std::nullopt;
       }
     }
-    countOwnWrites(code->plans, outputs);
     const std::span<Value> all(outputs);
     auto nodes = torchapi::attachGradNode({code, code->native.get()}, inputs, all.first(count),
                                           all.subspan(count), diag::events::nowNs() - start);

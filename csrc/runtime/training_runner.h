@@ -41,7 +41,6 @@ struct TrainingPlans {
     uint32_t times = 0;  // by how much the input's version counter rises
   };
   std::vector<Store> stores;
-  std::vector<uint32_t> versions;  // by output of the node: how often the program has written to it
   std::unique_ptr<const NativePlan> forward;
   std::unique_ptr<const NativePlan> backward;
   std::unique_ptr<const NativePlan> recompute;  // inputs to the node's outputs, operator by operator

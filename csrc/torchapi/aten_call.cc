@@ -1,11 +1,9 @@
 #include "torchapi/aten_call.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <exception>
-#include <optional>
 #include <vector>
 
 #include "support/check.h"
@@ -248,10 +246,7 @@ AtenCall::Status AtenCall::run(Value* values, CallState& state) const {
   std::vector<c10::IValue>& stack = state.impl_->stack;
   try {
     impl_->args.push(values, stack);
-    const OpSchema& schema = *impl_->schema;
-    std::optional<at::AutoDispatchBelowADInplaceOrView> below;
-    if (schema.isFactory) below.emplace();
-    schema.op.callBoxed(&stack);
+    impl_->schema->op.callBoxed(&stack);
   } catch (const InternalError&) {  // an error of ours, not of the operator
     stack.clear();
     throw;

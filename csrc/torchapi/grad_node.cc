@@ -41,14 +41,8 @@ class SegmentBackward final : public autograd::Node {
 
   // Autograd asks for these right before it calls them.
   std::vector<std::unique_ptr<autograd::FunctionPreHook>>& tensor_pre_hooks() noexcept override {
-    if (!maker_) return Node::tensor_pre_hooks();
-    if (!gate_) shared_->prepareForHooks(*maker_);
-    if (hooks_.empty()) {
-      if (auto waiting = shared_->waitingFor(*maker_)) {
-        hooks_.push_back(hooksWithWaiting(this, std::move(waiting)));
-      }
-    }
-    return hooks_.empty() ? Node::tensor_pre_hooks() : hooks_;
+    if (!gate_) shared_->orderForHooks();
+    return Node::tensor_pre_hooks();
   }
 
  protected:
@@ -61,7 +55,6 @@ class SegmentBackward final : public autograd::Node {
  private:
   const std::shared_ptr<SegmentGradients> shared_;
   const std::optional<size_t> maker_, gate_;
-  std::vector<std::unique_ptr<autograd::FunctionPreHook>> hooks_;  // empty: those of Node
 };
 
 using NodePointer =

@@ -22,12 +22,6 @@ void* newTensor(const TensorLayout& layout) {
   return made.unsafeReleaseTensorImpl();
 }
 
-void clearIntegers(void* impl) {
-  const at::Tensor& tensor = sharedTensor(impl);
-  const BelowAutograd scope;
-  if (at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true)) tensor.zero_();
-}
-
 void* copyTensor(void* impl) {
   const BelowAutograd scope;
   return givenTensor(sharedTensor(impl).clone());

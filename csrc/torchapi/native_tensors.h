@@ -17,8 +17,6 @@ using ir::TensorLayout;
 
 // A tensor on the CPU with uninitialized memory of its own.
 void* newTensor(const TensorLayout& layout);
-// Fills a tensor of whole numbers with zeros.
-void clearIntegers(void* impl);
 // A copy in memory of its own. It has the same layout, if that has no gaps.
 void* copyTensor(void* impl);
 // Ones and zeros, drawn from the default generator as dropout does.

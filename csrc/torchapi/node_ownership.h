@@ -28,12 +28,4 @@ using WeakNode = c10::weak_intrusive_ptr<torch::autograd::Node>;
 using WeakNode = std::weak_ptr<torch::autograd::Node>;
 #endif
 
-inline WeakNode weakNode(torch::autograd::Node* node) {
-#if KINTSUGI_TORCH_HAS_INTRUSIVE_NODES
-  return WeakNode(c10::intrusive_ptr<torch::autograd::Node>::reclaim_copy(node));
-#else
-  return node->weak_from_this();
-#endif
-}
-
 }  // namespace kintsugi::torchapi

@@ -2,7 +2,6 @@
 
 #include <ATen/core/jit_type.h>
 
-#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -120,11 +119,6 @@ OpSchema::OpSchema(const c10::OperatorHandle& handle) : op(handle), name(irName(
                 !handle.hasTag(at::Tag::data_dependent_output);
   makesEmpty = ops::has(name, Trait::kMakesEmpty);
   ofMetadata = ops::has(name, Trait::kOfMetadata);
-  const auto& arguments = op.schema().arguments();
-  const auto has = [&](std::string_view argument) {
-    return std::ranges::any_of(arguments, [&](const c10::Argument& each) { return each.name() == argument; });
-  };
-  isFactory = has("pin_memory") && (!has("self") || op.schema().name().ends_with("_like"));
   rankOfSizes = !known || ops::has(name, Trait::kRankOfSizes);
   rankOfNumbers = ops::has(name, Trait::kRankOfNumbers);
   identityOfType = ops::has(name, Trait::kIdentityOfType);

@@ -53,7 +53,6 @@ struct OpSchema {
   bool dynamicIfMask = false;  // they depend on the data if an index is a mask, or a number is negative
   bool makesEmpty = false;     // makes uninitialized memory
   bool ofMetadata = false;     // the result follows from metadata alone
-  bool isFactory = false;      // torch's bindings call it below autograd, which counts no writes there
   // The rank of the results depends on sizes, or is not known to be independent of them.
   bool rankOfSizes = false;
   bool rankOfNumbers = false;  // the rank of the results depends on numbers among the arguments

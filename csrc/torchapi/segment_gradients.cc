@@ -50,7 +50,6 @@ constexpr uint64_t kAll = GradNodeForm::kAll;
 // Backwards of a graph that are known at a time. Those that have raised stay: nobody says that they have. Of
 // more, the oldest is forgotten, and raises if it goes on after all.
 constexpr size_t kMostRuns = 1024;
-constexpr int kNobody = -1;
 
 Value borrowed(const at::Tensor& tensor) {
   Value value;
@@ -76,6 +75,17 @@ bool areFinite(const autograd::variable_list& made) {
     const bool small = reals.scalar_type() == at::kHalf || reals.scalar_type() == at::kBFloat16;
     return std::isfinite((small ? reals.sum(at::kFloat) : reals.sum()).item<double>());
   });
+}
+
+// Does the backward that goes on in this thread run the node?
+bool willRun(autograd::Node* node) {
+  const auto* asked = autograd::get_current_graph_task_exec_info();
+  if (asked != nullptr && !asked->empty()) {
+    const auto info = asked->find(node);
+    return info != asked->end() && info->second.should_execute();
+  }
+  const auto* nodes = autograd::get_current_graph_task_nodes_in_graph();
+  return nodes != nullptr && nodes->contains(node);
 }
 
 bool hasHooks(autograd::Node& node) {
@@ -121,18 +131,10 @@ void SegmentGradients::forget(const autograd::Node* node) {
   std::ranges::replace(gates_, const_cast<autograd::Node*>(node), nullptr);
 }
 
-void SegmentGradients::prepareForHooks(size_t maker) {
-  const int task = autograd::get_current_graph_task_id();
-  if (task < 0) return;
-  orderForHooks();
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto known = std::ranges::find(runs_, task, &Run::task);
-  if (known != runs_.end()) freeBehind(*known, maker, /*itself=*/false);
-}
-
 void SegmentGradients::orderForHooks() {
 #if KINTSUGI_TORCH_HAS_SEQUENCE_NUMBERS
   const NodePlan& plan = code_->nodes();
+  if (autograd::get_current_graph_task_id() < 0) return;
   const std::lock_guard<std::mutex> lock(nodesMutex_);
   bool maySee = false;
   std::optional<uint64_t> first;  // the number of the lowest rank
@@ -185,12 +187,9 @@ uint64_t SegmentGradients::allOutputs() const {
 // A backward that reaches an operator of eager mode's whose kept tensors have been freed is an error.
 void SegmentGradients::checkFreed(uint64_t arrived, const std::vector<bool>& requested) const {
   if (freedCount_ == 0) return;
-  const std::vector<GradNodeForm::Holder>& holders = code_->form().holders;
-  const int task = autograd::get_current_graph_task_id();
+  const std::vector<GradNodeForm::Node>& holders = code_->form().holders;
   for (size_t k = 0; k < holders.size(); ++k) {
-    TORCH_CHECK(freedBy_[k] == kNobody || (freedBy_[k] == task && task >= 0) ||
-                    !isReached(holders[k], arrived, requested),
-                autograd::ERR_BACKWARD_TWICE);
+    TORCH_CHECK(!freed_[k] || !isReached(holders[k], arrived, requested), autograd::ERR_BACKWARD_TWICE);
   }
 }
 
@@ -210,7 +209,6 @@ void SegmentGradients::arrive(size_t maker, autograd::variable_list&& gradients)
   run.hasRun[maker] = true;
   run.arrived |= arrived;
   for (size_t k = 0; k < outputs.size(); ++k) run.gradients[outputs[k]] = std::move(gradients[k]);
-  freeBehind(run, maker, /*itself=*/true);
   const std::lock_guard<std::mutex> nodesLock(nodesMutex_);
   for (size_t k = 0; k < gates_.size(); ++k) {
     if ((plan.gates[k].outputs & made) == 0 || gates_[k] == nullptr) continue;
@@ -267,39 +265,16 @@ void SegmentGradients::finish(Run& run, size_t gate) {
   }
 }
 
-template <typename Which>
-void SegmentGradients::markFreed(int task, const Which& which) {
-  const std::vector<GradNodeForm::Holder>& holders = code_->form().holders;
-  freedBy_.resize(holders.size(), kNobody);
+void SegmentGradients::free(const Run& run) {
+  const std::vector<GradNodeForm::Node>& holders = code_->form().holders;
+  const bool all = run.used == allOutputs() && std::ranges::find(run.requested, false) == run.requested.end();
+  freed_.resize(holders.size());
   for (size_t k = 0; k < holders.size(); ++k) {
-    if (freedBy_[k] != kNobody || !which(holders[k])) continue;
-    freedBy_[k] = task;
+    if (freed_[k] || !(all || isReached(holders[k], run.used, run.requested))) continue;
+    freed_[k] = true;
     ++freedCount_;
   }
-}
-
-// Marks what eager mode has run when it comes to an operator that made outputs, or when it has run it.
-void SegmentGradients::freeBehind(Run& run, size_t maker, bool itself) {
-  if (code_->nodes().isSingle() || run.arrived == 0 || autograd::get_current_graph_task_keep_graph()) return;
-  const uint32_t at = code_->form().madeAt[code_->nodes().makers[maker].outputs.front()];
-  if (at == 0) return;
-  if (run.requested.empty()) run.requested = findRequested();
-  markFreed(run.task, [&](const GradNodeForm::Holder& holder) {
-    const bool hasRun = holder.maker > at || (holder.maker == at && (itself || !holder.isMaker));
-    return hasRun && isReached(holder, run.arrived, run.requested);
-  });
-}
-
-void SegmentGradients::free(const Run& run) {
-  const bool all = run.used == allOutputs() && std::ranges::find(run.requested, false) == run.requested.end();
-  markFreed(run.task, [&](const GradNodeForm::Holder& holder) {
-    return all || isReached(holder, run.used, run.requested);
-  });
-  if (operators_) operators_->release(run.used, run.requested);
-  // Others may go on in the meantime.
-  if (freedCount_ != code_->form().holders.size() || runs_.size() > 1) return;
-  kept_.clear();
-  operators_.reset();
+  if (freedCount_ == holders.size()) kept_.clear();
 }
 
 // A leaf keeps its gradient tensor and may write to it later. So gradients must not share memory, but for
@@ -375,12 +350,9 @@ void SegmentGradients::compute(Run& run) {
   run.layouts.reset();
   // If a mode or transform sees the backward's operators, it has to see those of eager mode.
   ordinary = ordinary && mayUseOwnKernels();
-  const bool create = c10::GradMode::is_enabled();
   if (kept_.isCleared()) {
     run.made = runFree(run);
-  } else if (create || (operators_ && operators_->isReleased(run.gradients, run.requested, run.task))) {
-    run.made = runOperators(run);
-  } else if (!ordinary || !runCode(run, all) ||
+  } else if (!ordinary || c10::GradMode::is_enabled() || !runCode(run, all) ||
              (!all && !areFinite(run.made) && kept_.mayRecompute(run.arrived))) {
     run.made = runAgain(run);
   } else {
@@ -415,8 +387,6 @@ bool SegmentGradients::runCode(Run& run, bool all) {
   return true;
 }
 
-// Runs the segment on aliases of its inputs. With the inputs themselves, autograd would also differentiate
-// the path by which one input was computed from another.
 void SegmentGradients::forwardAgain(autograd::variable_list& aliases, OwnValues& outputs, bool create) {
   const AutogradAlone scope;
   std::vector<Value> values = numbers_;
@@ -461,55 +431,16 @@ autograd::variable_list SegmentGradients::runFree(const Run& run) {
   return made;
 }
 
-void SegmentGradients::callHooksOfMakers() {
-  const std::lock_guard<std::mutex> lock(nodesMutex_);
-  waiting_.resize(makers_.size());
-  for (size_t k = 0; k < makers_.size(); ++k) {
-    if (makers_[k] == nullptr) continue;
-    waiting_[k] = operators_->callHooksOf(makers_[k], code_->nodes().makers[k].outputs);
-  }
-  hasWaiting_.store(true, std::memory_order_release);
-}
-
-std::shared_ptr<WaitingGradients> SegmentGradients::waitingFor(size_t maker) {
-  if (!hasWaiting_.load(std::memory_order_acquire)) return nullptr;
-  const std::lock_guard<std::mutex> lock(nodesMutex_);
-  return waiting_[maker];
-}
-
-// Runs along autograd's own nodes, which are made the first time.
-autograd::variable_list SegmentGradients::runOperators(const Run& run) {
-  const bool create = c10::GradMode::is_enabled();
-  const c10::AutoGradMode on(true);
-  const GradNodeForm& form = code_->form();
-  if (!operators_) {
-    kept_.checkRecompute(run.arrived);
-    autograd::variable_list aliases(kept_.inputCount()), followed;
-    OwnValues outputs(form.follows.size());
-    forwardAgain(aliases, outputs, /*create=*/true);
-    for (size_t k = 0; k < form.follows.size(); ++k) {
-      at::Tensor output = outputs.take(k);
-      if (form.follows[k]) followed.push_back(std::move(output));
-    }
-    operators_ = std::make_unique<OperatorGraph>(std::move(aliases), std::move(followed), form.gets);
-    callHooksOfMakers();
-  } else {
-    for (size_t k = 0; k < kept_.inputCount(); ++k) kept_.moveInput(k, operators_->inputs()[k]);
-  }
-  for (size_t k = 0, next = 0; k < form.follows.size(); ++k) {
-    if (form.follows[k]) kept_.moveOutput(k, operators_->outputs()[next++]);
-  }
-  return operators_->differentiate(run.gradients, run.requested, create);
-}
-
-// Runs the segment again, for gradients that cannot be differentiated.
+// Runs the segment again with autograd, on aliases of its inputs. With the inputs themselves, autograd
+// would also differentiate the path by which one input was computed from another.
 autograd::variable_list SegmentGradients::runAgain(const Run& run) {
+  const bool create = c10::GradMode::is_enabled();
   kept_.checkRecompute(run.arrived);
   const c10::AutoGradMode on(true);
   autograd::variable_list aliases(kept_.inputCount());
   const GradNodeForm& form = code_->form();
   OwnValues outputs(form.follows.size());
-  forwardAgain(aliases, outputs, /*create=*/false);
+  forwardAgain(aliases, outputs, create);
   autograd::variable_list followed, arriving, targets;
   size_t next = 0;
   for (size_t k = 0; k < form.follows.size(); ++k) {
@@ -526,7 +457,7 @@ autograd::variable_list SegmentGradients::runAgain(const Run& run) {
   for (const uint32_t input : form.gets) {
     targets.push_back(aliases[input]);
   }
-  return autograd::grad(followed, targets, arriving, /*retain_graph=*/false, /*create_graph=*/false,
+  return autograd::grad(followed, targets, arriving, /*retain_graph=*/create, create,
                         /*allow_unused=*/true);
 }
 

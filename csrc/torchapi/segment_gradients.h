@@ -5,10 +5,6 @@
 // when the first gate runs: in general each output of the backward has run by then. Where one comes later,
 // because it has hooks that eager mode calls later, what depends on it is computed once more.
 //
-// Eager mode frees what a node keeps when it has run it, so where a hook raises, some of it is free. What its
-// nodes would have run by then is marked as free when the nodes here are called, though it is kept for the
-// backward that goes on.
-//
 // Ownership: shares the code, inputs and what was kept; knows its nodes, and does not hold them. Threads:
 // any; one backward at a time computes. GIL: must not be held while gradients are computed. Invalidation:
 // what is kept goes behind backwards that do not keep the graph and have come to all of eager mode's nodes
@@ -19,7 +15,6 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/input_metadata.h>
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,7 +26,6 @@
 #include "torchapi/gradient_layouts.h"
 #include "torchapi/kept_tensors.h"
 #include "torchapi/node_ownership.h"
-#include "torchapi/operator_graph.h"
 
 namespace kintsugi::torchapi {
 
@@ -52,11 +46,9 @@ class SegmentGradients {
   void addLook(WeakNode node) { looks_.push_back(std::move(node)); }
   void forget(const torch::autograd::Node* node);
 
-  // Within a backward, before the hooks of an operator's outputs are called. They may raise; and if they may
-  // see which gradients are there, the nodes run in eager mode's order.
-  void prepareForHooks(size_t maker);
-  // What has come to the operator's outputs by a gradient of a gradient. Null: nothing can.
-  std::shared_ptr<WaitingGradients> waitingFor(size_t maker);
+  // Within a backward, before the hooks of outputs are called: if they may see which gradients are there,
+  // the nodes run in eager mode's order.
+  void orderForHooks();
   void arrive(size_t maker, torch::autograd::variable_list&& gradients);
   // The gradients of a gate's inputs.
   torch::autograd::variable_list give(size_t gate);
@@ -76,15 +68,11 @@ class SegmentGradients {
         layouts;  // of eager mode, where they are known and `made` has others
   };
 
-  void orderForHooks();
   Run& runOf(int task);
   uint64_t allOutputs() const;
   void checkFreed(uint64_t arrived, const std::vector<bool>& requested) const;
   bool isMakerExpected(const Run& run);
   void finish(Run& run, size_t gate);
-  template <typename Which>
-  void markFreed(int task, const Which& which);
-  void freeBehind(Run& run, size_t maker, bool itself);
   void free(const Run& run);
   std::vector<bool> findRequested();
   GradNodeCode::Requested findRequestedTapes(const Run& run, std::vector<bool> gets) const;
@@ -92,8 +80,6 @@ class SegmentGradients {
   bool runCode(Run& run, bool all);
   void forwardAgain(torch::autograd::variable_list& aliases, OwnValues& outputs, bool create);
   torch::autograd::variable_list runAgain(const Run& run);
-  torch::autograd::variable_list runOperators(const Run& run);
-  void callHooksOfMakers();
   torch::autograd::variable_list runFree(const Run& run);
   at::Tensor gradientFor(const Run& run, size_t output) const;
   void learnLayouts(Run& run);
@@ -104,18 +90,15 @@ class SegmentGradients {
   KeptTensors kept_;
   std::vector<Value> numbers_;  // by input: inputs that are no tensors
   uint64_t forwardTime_;
-  std::vector<int> freedBy_;  // by `holders`: the backward that has run through it
+  std::vector<bool> freed_;  // by `holders`: a backward has run through it
   size_t freedCount_ = 0;
-  std::unique_ptr<OperatorGraph> operators_;  // once a gradient of a gradient was asked for
-  std::vector<Run> runs_;                     // backwards that go on, or have raised
-  std::unordered_set<int> forgotten_;         // tasks of others
+  std::vector<Run> runs_;              // backwards that go on, or have raised
+  std::unordered_set<int> forgotten_;  // tasks of others
 
   std::mutex nodesMutex_;  // of what follows; the last to be locked
   std::vector<torch::autograd::Node*> makers_, gates_;
   std::vector<std::optional<torch::autograd::InputMetadata>> metadata_;  // by output
   std::vector<WeakNode> looks_;
-  std::vector<std::shared_ptr<WaitingGradients>> waiting_;  // by maker
-  std::atomic<bool> hasWaiting_{false};                     // those are there
 };
 
 }  // namespace kintsugi::torchapi
