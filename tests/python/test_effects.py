@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import logging
+import operator
 import sys
 import types
 import warnings
@@ -670,6 +671,17 @@ def test_captured(case: Case) -> None:
 
 
 NUMBERS: set[int] = set()
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.numbers = NUMBERS
+
+    def toggle(self, i: int) -> None:
+        self.numbers ^= {i}
+
+
+HOLDER = Holder()
 READS_OF_A_SET = {
     "difference": lambda i: NUMBERS ^ {5},
     "members": lambda i: (7 in NUMBERS, i in NUMBERS, 1 in NUMBERS),
@@ -685,6 +697,8 @@ CHANGES_OF_A_SET = {
     "add": lambda i: NUMBERS.add(i),
     "discard": lambda i: NUMBERS.discard(i),
     "update": lambda i: NUMBERS.update([i]),
+    "or": lambda i: operator.ior(NUMBERS, {i}),
+    "xor by an attribute": lambda i: HOLDER.toggle(i),
 }
 
 

@@ -161,6 +161,12 @@ Flow binaryOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& 
     return operatorStep(rec, f, act, in, row.function, 2, true);
   if (areConstants(f, act, 2)) return pinAndRun(rec, f, act, in, 2);
   if (isSetOp(rec, f, act, in)) return setOp(rec, f, act, in);
+  if (in.arg >= op::NB_INPLACE_ADD && PySet_CheckExact(x) && !a.isVirtual()) {
+    const pyapi::Ref<> set = pyapi::newRef(x);
+    const Flow flow = operatorStep(rec, f, act, in, row.function, 2, true);
+    if (rec.live()) rec.objects.makeOverlay(set.get()).dirty = true;  // as behind set.add(): see sets.cc
+    return flow;
+  }
   const auto isPinned = [&rec](Shadow s) {
     return s.isConst() || (s.isSource() && !rec.guards.comesFromStep(s));
   };
