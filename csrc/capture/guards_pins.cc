@@ -215,10 +215,10 @@ bool Guards::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
 bool Guards::pinContainer(Shadow& shadow, PyObject* container) {
   if (PyAnySet_CheckExact(container)) {
     if (!shadow.isSource()) return true;
-    // Effects have changed it, with values that may vary: what it holds now does not follow from what it
-    // held.
+    // Effects may have changed it. A constant that was added or discarded changes nothing in a set that holds
+    // at entry what this one holds now; what varies may.
     const Overlay* overlay = overlays_.find(container);
-    if (overlay != nullptr && overlay->dirty) return false;
+    if (overlay != nullptr && overlay->varies) return false;
     pyapi::Ref<> copy = pyapi::steal(PyFrozenSet_New(container));
     guardType(shadow, container);
     guard(GuardKind::kSetEquals, shadow.sourceId(), constId(copy.get()));

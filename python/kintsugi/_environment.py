@@ -23,6 +23,7 @@ OTHERS: dict[str, str] = {
     "KINTSUGI_SUITE_EVERY": "each how many-th test of a suite runs",
     "KINTSUGI_SUITE_SELECTED": "where scripts/library_suites.py has the chosen tests written",
     "KINTSUGI_SUITE_OUTCOMES": "where scripts/library_suites.py has the outcomes of tests written",
+    "KINTSUGI_TEST_DEVICE": "where the inputs of the Python tests' cases are, as cuda",
     "KINTSUGI_THREAD_CALLS": "calls of each thread in the thread tests",
     "KINTSUGI_WORLD": "1: the tests with signals, forks and interrupts in their full counts",
 }

@@ -38,8 +38,11 @@ Flow changeOld(CallContext& ctx, const char* method, Shadow& result) {
   pyapi::Ref<> set = pyapi::newRef(ctx.args[0]);
   if (!ctx.rec.heap.emitMethod(method, ctx.shadows[0], set.get(), {{ctx.shadows[1], ctx.args[1]}}))
     return run(ctx);
+  const bool varies = !ctx.shadows[1].isConst();
   Flow flow = run(ctx);
-  ctx.rec.objects.makeOverlay(set.get()).dirty = true;
+  Overlay& overlay = ctx.rec.objects.makeOverlay(set.get());
+  overlay.dirty = true;
+  overlay.varies = overlay.varies || varies;
   result = Shadow::constant();
   return flow;
 }

@@ -164,7 +164,10 @@ Flow binaryOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& 
   if (in.arg >= op::NB_INPLACE_ADD && PySet_CheckExact(x) && !a.isVirtual()) {
     const pyapi::Ref<> set = pyapi::newRef(x);
     const Flow flow = operatorStep(rec, f, act, in, row.function, 2, true);
-    if (rec.live()) rec.objects.makeOverlay(set.get()).dirty = true;  // as behind set.add(): see sets.cc
+    if (rec.live()) {  // as behind set.add(): see sets.cc
+      Overlay& overlay = rec.objects.makeOverlay(set.get());
+      overlay.dirty = overlay.varies = true;
+    }
     return flow;
   }
   const auto isPinned = [&rec](Shadow s) {

@@ -48,6 +48,7 @@ struct Overlay {
   std::vector<Shadow> tail;                  // for a list: what was appended, while no element was read
   std::optional<std::vector<Shadow>> parts;  // for a list: all elements, once it was changed otherwise
   bool dirty = false;                        // changed in a way that is not tracked
+  bool varies = false;                       // for a set: the same changes may change what it holds now
 
   // Keys were added without a guard that the dict lacked them, so no guard pins its length.
   bool lengthUnknown() const { return static_cast<bool>(fresh); }
