@@ -7,6 +7,7 @@
 #include "capture/foreign.h"
 #include "capture/shown.h"
 #include "capture/tables/pauses.h"
+#include "ir/value_maker.h"
 #include "pyapi/dict.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/imports.h"
@@ -71,11 +72,8 @@ bool isUntouched(RecordContext& rec, Shadow shadow, PyObject* tensor) {
   if (!shadow.isValue() || rec.ops().level(shadow.valueId()) == torchapi::MetaLevel::kUnknown) return false;
   PyObject** dict = pyapi::materializedDictSlot(tensor);
   if (dict == nullptr || (*dict != nullptr && PyDict_GET_SIZE(*dict) != 0)) return false;
-  const auto& code = rec.trace().code;
-  auto maker = std::find_if(code.rbegin(), code.rend(), [&](const ir::Instruction& ins) {
-    return shadow.valueId() - ins.firstResult < ins.resultCount;
-  });
-  return maker != code.rend() && maker->op == ir::Op::kAten;
+  const ir::Instruction* maker = ir::makerOf(rec.trace(), shadow.valueId());
+  return maker != nullptr && maker->op == ir::Op::kAten;
 }
 
 AttributePlan planTensor(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name) {

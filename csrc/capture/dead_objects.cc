@@ -84,16 +84,13 @@ bool hasWeakCallback(PyObject* object) {
 }
 
 void DeadObjects::drop(Virtual& v) {
-  virtuals_.forgetIdentity(v);
-  v.kind = VirtualKind::kOpaque;  // if a shadow still named it, it could not be rebuilt
   v.parts.clear();
   v.partObjects.clear();
   v.attrs.reset();
   v.entries.reset();
   v.frame.reset();
   const Paused paused(pauses_);
-  v.object.reset();
-  virtuals_.noteDropped();
+  virtuals_.dropObject(v);
 }
 
 void DeadObjects::sweep() {

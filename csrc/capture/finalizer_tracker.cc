@@ -94,11 +94,8 @@ void FinalizerTracker::closeDroppedGenerators() {
         std::ranges::any_of(tracked_, [&v](const Tracked& t) { return generatorHolds(v, t.object); });
     if (!holdsOne) continue;
     const Paused paused(tables_.pauses);
-    tables_.virtuals.forgetIdentity(v);
-    v.kind = VirtualKind::kOpaque;  // no shadow names it any more
     v.frame.reset();
-    v.object.reset();
-    tables_.virtuals.noteDropped();
+    tables_.virtuals.dropObject(v);
   }
 }
 
@@ -108,7 +105,7 @@ bool FinalizerTracker::isHeld(PyObject* object) const {
   for (const auto& frame : tables_.frames.all()) {
     if (frameHolds(*frame, object)) return true;
   }
-  return std::ranges::any_of(tables_.virtuals.all(), [&](const auto& v) {
+  return std::ranges::any_of(tables_.virtuals.held(), [&](const Virtual* v) {
     if (!isSuspended(*v) || !generatorHolds(*v, object)) return false;
     return std::ranges::none_of(tracked_, [&](const Tracked& other) {
       return other.object != object && generatorHolds(*v, other.object);

@@ -8,6 +8,7 @@
 #include "capture/gradient_buckets.h"
 #include "capture/plain_objects.h"
 #include "capture/source_hash.h"
+#include "ir/value_maker.h"
 #include "pyapi/callable_name.h"
 #include "pyapi/imports.h"
 #include "pyapi/known_objects.h"
@@ -30,32 +31,9 @@ using ir::TypeKind;
 
 // A step, or an object that it has changed, has given back a tensor that the trace already knows. In another
 // run it may be another tensor, so a guard pins its identity.
-namespace {
-
-// The instruction that gives the value. Those of a recording are in the order of their results.
-const ir::Instruction* makerOf(const ir::Trace& trace, ir::ValueId value) {
-  const auto& code = trace.code;
-  size_t first = 0, end = code.size();  // it is among these
-  while (first < end) {
-    size_t at = first + (end - first) / 2;
-    while (at > first && code[at].resultCount == 0) --at;
-    const ir::Instruction& ins = code[at];
-    if (ins.resultCount == 0 || ins.firstResult + ins.resultCount <= value) {
-      first = std::max(at + 1, first + (end - first) / 2 + 1);
-    } else if (ins.firstResult > value) {
-      end = at;
-    } else {
-      return &ins;
-    }
-  }
-  return nullptr;
-}
-
-}  // namespace
-
 bool Guards::pinSameTensor(ir::SourceId source, ir::ValueId known) {
   if (sameTensors_.contains(source)) return roles_.breaks.isLive();
-  const ir::Instruction* maker = makerOf(document_.trace, known);
+  const ir::Instruction* maker = ir::makerOf(document_.trace, known);
   if (maker != nullptr && maker->op == ir::Op::kInput) {
     const ir::SourceId own = document_.trace.operandsOf(*maker)[0].id;
     if (own != source) guard(GuardKind::kSame, source, ir::kNone, 0, own);

@@ -127,7 +127,7 @@ bool Stores::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shado
 bool Stores::hasFrame(PyObject* function) const {
   const auto runs = [function](const auto& frame) { return frame->function.get() == function; };
   if (std::ranges::any_of(frames_.all(), runs)) return true;
-  return std::ranges::any_of(virtuals_.all(), [&](const auto& v) { return v->frame && runs(v->frame); });
+  return std::ranges::any_of(virtuals_.held(), [&](const Virtual* v) { return v->frame && runs(v->frame); });
 }
 
 // `function.__code__ = code` of a function that nobody outside of the trace has: it is made with that code.

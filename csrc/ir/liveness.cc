@@ -1,6 +1,7 @@
 #include "ir/liveness.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ir/reach.h"
 
@@ -14,11 +15,9 @@ class Walker {
       : trace_(trace), roots_(roots), reach_(trace), lastUse_(trace.values.size(), kNone) {
     const size_t count = std::min(roots_.block.size(), roots_.resolver.size());
     for (size_t s = 0; s < count; ++s) {
-      if (roots_.resolver[s] == kNone) continue;
-      const uint32_t block = roots_.block[s];
-      if (block >= resolvers_.size()) resolvers_.resize(block + 1);
-      resolvers_[block].push_back(roots_.resolver[s]);
+      if (roots_.resolver[s] != kNone) resolvers_.emplace_back(roots_.block[s], roots_.resolver[s]);
     }
+    std::ranges::sort(resolvers_);
   }
 
   // Backwards: the first sight of a state or recipe is its last use.
@@ -57,15 +56,15 @@ class Walker {
     if (operands.empty() || operands[0].kind != OperandKind::kInt) {
       return;
     }
-    const auto block = static_cast<uint64_t>(operands[0].i);
-    if (block >= resolvers_.size()) return;
-    for (const ValueId value : resolvers_[block]) useValue(value);
+    const auto block = [](const auto& resolver) { return int64_t{resolver.first}; };
+    for (const auto& [id, value] : std::ranges::equal_range(resolvers_, operands[0].i, {}, block))
+      useValue(value);
   }
 
   const Trace& trace_;
   const SourceRoots& roots_;
   ReachWalker reach_;
-  std::vector<std::vector<ValueId>> resolvers_;  // by guard block
+  std::vector<std::pair<uint32_t, ValueId>> resolvers_;  // guard blocks and what they begin at, sorted
   std::vector<uint32_t> lastUse_;
   uint32_t at_ = 0;
 };

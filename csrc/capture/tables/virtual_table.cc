@@ -57,6 +57,13 @@ Virtual* VirtualTable::findObject(PyObject* object) const {
   return found == ids_.end() ? nullptr : virtuals_[found->second].get();
 }
 
+void VirtualTable::dropObject(Virtual& v) {
+  forgetIdentity(v);
+  v.kind = VirtualKind::kOpaque;
+  ++dropped_;
+  v.object.reset();
+}
+
 void VirtualTable::replaceObject(Shadow shadow, PyObject* object) {
   Virtual& v = (*this)[shadow];
   forgetIdentity(v);

@@ -42,10 +42,12 @@ class VirtualTable {
   // Those whose object has not been dropped, the oldest first (a few others may be among them). A loop makes
   // and drops objects in each turn, so a walk that is made in each turn goes along these.
   const std::vector<Virtual*>& held();
-  void noteDropped() { ++dropped_; }  // an object among them
 
   // The object may be changed by others, or it is dropped and its address may be reused.
   void forgetIdentity(const Virtual& v) { ids_.erase(v.object.get()); }
+  // The program has dropped the object: drops the recorder's reference. If a shadow still named it, it could
+  // not be rebuilt.
+  void dropObject(Virtual& v);
   // Another object becomes the real one.
   void replaceObject(Shadow shadow, PyObject* object);
   // Called at the end of a recording: drops the references to all objects, the newest first, and forgets

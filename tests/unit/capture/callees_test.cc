@@ -40,19 +40,11 @@ struct FakeRunner final : InstructionRunner {
   Flow execute(Activation&, const Instr&) override { return Flow::kNext; }
 };
 
-struct FakeHost final : FinalizerTracker::Host {
-  void endFor(const std::string&) override {}
-  void endAndRelease(const std::string&) override {}
-  std::optional<ir::StateId> beginFinalizer(const std::string&) override { return std::nullopt; }
-  void expectWrites() override {}
-  void finishFinalizer(ir::ValueId, ir::StateId) override {}
-};
-
 struct Fixture {
   test::FakeBreaks breaks;
   test::FakeGuards guards;
   FakeRunner runner;
-  FakeHost host;
+  test::FakeHost host;
   RecorderOptions options;
   BreakLog log;
   ConstantPool constants;

@@ -10,6 +10,7 @@
 
 #include "capture/call_context.h"
 #include "capture/context_roles.h"
+#include "capture/finalizer_tracker.h"
 #include "capture/frame_roles.h"
 #include "capture/roles.h"
 #include "capture/tables/constant_pool.h"
@@ -20,6 +21,15 @@
 #include "unit/capture/python_objects.h"
 
 namespace kintsugi::capture::test {
+
+// Nothing has a finalizer.
+struct FakeHost final : FinalizerTracker::Host {
+  void endFor(const std::string&) override {}
+  void endAndRelease(const std::string&) override {}
+  std::optional<ir::StateId> beginFinalizer(const std::string&) override { return std::nullopt; }
+  void expectWrites() override {}
+  void finishFinalizer(ir::ValueId, ir::StateId) override {}
+};
 
 struct FakeBreaks final : BreakSink {
   bool live = true;

@@ -43,14 +43,6 @@ struct FakeClasses final : TraceClasses {
   bool guardBases(PyTypeObject*) override { return bases; }
 };
 
-struct FakeHost final : FinalizerTracker::Host {
-  void endFor(const std::string&) override {}
-  void endAndRelease(const std::string&) override {}
-  std::optional<ir::StateId> beginFinalizer(const std::string&) override { return std::nullopt; }
-  void expectWrites() override {}
-  void finishFinalizer(ir::ValueId, ir::StateId) override {}
-};
-
 struct Fixture {
   test::FakeBreaks breaks;
   FakeSequences sequences;
@@ -59,7 +51,7 @@ struct Fixture {
   test::FakeVarying varying;
   FakeSizes sizes;
   FakeClasses classes;
-  FakeHost host;
+  test::FakeHost host;
   AliasList aliases;
   GuardBlocks blocks;
   BreakLog log;

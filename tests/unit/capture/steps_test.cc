@@ -41,14 +41,6 @@ struct FakeSurroundings final : StepSurroundings {
   void noteRaised(PyObject* exception) override { raised.push_back(exception); }
 };
 
-struct FakeHost final : FinalizerTracker::Host {
-  void endFor(const std::string&) override {}
-  void endAndRelease(const std::string&) override {}
-  std::optional<ir::StateId> beginFinalizer(const std::string&) override { return std::nullopt; }
-  void expectWrites() override {}
-  void finishFinalizer(ir::ValueId, ir::StateId) override {}
-};
-
 // What the instruction does: it pops the arguments and pushes this; null: it raises ValueError. `during` runs
 // in it.
 PyObject* g_result = nullptr;
@@ -80,7 +72,7 @@ struct Fixture {
   test::FakeGuards guards;
   FakeSizes sizes;
   FakeSurroundings surroundings;
-  FakeHost host;
+  test::FakeHost host;
   AliasList aliases;
   GuardBlocks blocks;
   BreakLog log;
