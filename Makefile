@@ -84,17 +84,16 @@ test-fast: core ## C++ units and file tests: no Python, no torch
 	@if [ -x build/core/bin/filetests ]; then build/core/bin/filetests --gtest_brief=1 tests/filetests; fi
 	@if [ -x build/core/bin/codegen_filetests ]; then build/core/bin/codegen_filetests --gtest_brief=1; fi
 
-# Their module is built with the extension, where GoogleTest is there.
-UNITS = $(firstword $(wildcard $(BUILD)/units/_recorder_units*.so))
-RUNTIME_UNITS = $(firstword $(wildcard $(BUILD)/units/_runtime_units*.so))
+# Their modules are built with the extension. A folder that was configured before GoogleTest was there is configured again.
+.PHONY: units
+units: build | $(SYSTEM_TEST_STAMP)
+	@ls $(BUILD)/units/_recorder_units*.so >/dev/null 2>&1 || \
+	  { $(CMAKE) -B $(BUILD) >/dev/null && $(NINJA) -C $(BUILD) -j $(JOBS) --quiet; }
 
 .PHONY: test-recorder
-test-recorder: build ## C++ units of the recorder (no torch) and of the runtime (with it), inside a Python
-	@if [ -n "$(UNITS)" ]; then PYTHONPATH=$(BUILD)/units $(PY) -c \
-	  "import sys, _recorder_units; sys.exit(_recorder_units.run(['--gtest_brief=1']))"; \
-	else echo "the recorder's units were not built: install the package libgtest-dev"; fi
-	@if [ -n "$(RUNTIME_UNITS)" ]; then PYTHONPATH=$(BUILD)/units $(PY) -c \
-	  "import sys, torch, _runtime_units; sys.exit(_runtime_units.run(['--gtest_brief=1']))"; fi
+test-recorder: units ## C++ units of the recorder (no torch) and of the runtime (with it), inside a Python
+	PYTHONPATH=$(BUILD)/units $(PY) -c "import sys, _recorder_units; sys.exit(_recorder_units.run(['--gtest_brief=1']))"
+	PYTHONPATH=$(BUILD)/units $(PY) -c "import sys, torch, _runtime_units; sys.exit(_runtime_units.run(['--gtest_brief=1']))"
 
 .PHONY: microbench
 microbench: core ## Google Benchmark on the core

@@ -15,6 +15,7 @@
 
 #include <kintsugi_torch_features.h>
 
+#include "support/check.h"
 #include "torchapi/global_state.h"
 #include "torchapi/native_tensors.h"
 #include "torchapi/op_log.h"
@@ -306,6 +307,8 @@ void SegmentGradients::learnLayouts(Run& run) {
   if (!kept_.mayRecompute(run.arrived)) return;
   try {
     layouts.learn(arriving, runAgain(run));
+  } catch (const InternalError&) {  // an error of ours, not of an operator
+    throw;
   } catch (const std::exception&) {
     return;  // the gradients are there
   }
