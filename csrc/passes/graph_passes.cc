@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "passes/drop_round_trips.h"
 #include "passes/find_attention.h"
 #include "passes/fold_algebra.h"
 #include "passes/graph_text.h"
@@ -19,6 +20,7 @@ namespace kintsugi::passes {
 namespace {
 
 constexpr GraphPass kPasses[] = {
+    {"drop-round-trips", [](GraphPassUnit& unit) { dropRoundTrips(unit.graph); }},
     {"drop-copies", [](GraphPassUnit& unit) { dropCopies(unit.graph); }},
     {"merge-equal", [](GraphPassUnit& unit) { mergeEqualNodes(unit.graph); }},
     {"fold-algebra", [](GraphPassUnit& unit) { foldAlgebra(unit.graph, unit.options.contract); }},
@@ -33,8 +35,10 @@ struct PipelineRow {
   std::string_view name;
   bool GraphPassOptions::*onlyIf = nullptr;
 };
-// Reshapes that moved leave equal nodes behind. Attention takes nodes that the rest of the program computed.
+// What went to a wider type and back is a copy. Reshapes that moved leave equal nodes behind. Attention takes
+// nodes that the rest of the program computed.
 constexpr PipelineRow kPipeline[] = {
+    {"drop-round-trips"},
     {"drop-copies"},
     {"merge-equal"},
     {"fold-algebra"},
