@@ -175,6 +175,17 @@ NodeId threshold(D& d) {
   return d.point(Core::kSelect, d.elem(), {d.point(Core::kLe, Elem::kBool, {x, most}), value, x});
 }
 
+// (self, lambd): 0 from -lambd to lambd; NaN stays.
+NodeId hardshrink(D& d) {
+  if (!isFloat(d.elem()) || (!d.isNone(1) && !d.number(1))) return d.fail();
+  const double most = roundedTo(d.number(1, 0.5), d.elem());
+  const NodeId x = d.as(0, d.elem());
+  const NodeId above = d.point(Core::kGe, Elem::kBool, {x, d.constant(-most, d.elem())});
+  const NodeId below = d.point(Core::kLe, Elem::kBool, {x, d.constant(most, d.elem())});
+  const NodeId inside = d.point(Core::kAnd, Elem::kBool, {above, below});
+  return d.point(Core::kSelect, d.elem(), {inside, d.constant(0, d.elem()), x});
+}
+
 NodeId clamp(D& d) {
   if ((!d.isNone(1) && !d.number(1)) || (!d.isNone(2) && !d.number(2))) {
     return d.fail();

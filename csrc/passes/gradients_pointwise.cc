@@ -250,6 +250,16 @@ bool threshold(B& b) {
   return true;
 }
 
+bool hardshrink(B& b) {
+  if (!b.isNone(1) && !b.isNumber(1)) return false;
+  const double most = b.isNone(1) ? 0.5 : b.number(1);
+  const V above = b.compare(b.tensor(0), B::Comparison::kGe, num(-most));
+  const V below = b.compare(b.tensor(0), B::Comparison::kLe, num(most));
+  const V inside = b.point(Operator::kLogicalAnd, {val(above), val(below)}, ir::DType::kBool);
+  b.accumulateGradient(0, b.zeroWhere(inside, b.gradient()));
+  return true;
+}
+
 bool clampMin(B& b) { return clampOne(b, B::Comparison::kGe); }
 
 bool clampMax(B& b) { return clampOne(b, B::Comparison::kLe); }

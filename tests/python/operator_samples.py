@@ -69,6 +69,7 @@ SAMPLES: dict[str, list[tuple[Any, ...]]] = {
     "aten.squeeze.dims": [(f(1, 3), [0])],
     "aten.clamp.default": [(f(2, 3), 0.3, 0.9), (f(2, 3), None, 0.5)],
     "aten.threshold.default": [(f(2, 3), 0.5, 0.0)],
+    "aten.hardshrink.default": [(f(2, 3),), (f(2, 3), 0.7), (f(2, 3), 0), (f(2, 3), -0.5)],
     "aten.prelu.default": [(f(2, 3), f(3)), (f(2, 3), f(1)), (f(3), f(1)), (f(2, 3), f())],
     "aten.pow.Tensor_Scalar": [(f(2, 3), 2), (f(2, 3), 3), (f(2, 3), 0.5), (f(2, 3), 0)],
     "aten.addcmul.default": [(f(2, 3), f(2, 3, seed=3), f(2, 3, seed=4))],

@@ -34,6 +34,7 @@ UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "neg": lambda x: -x,
     "abs": torch.abs,
     "relu": torch.relu,
+    "hardshrink": F.hardshrink,
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "silu": F.silu,
