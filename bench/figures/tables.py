@@ -196,7 +196,8 @@ def overhead(book: Book) -> str:
             figures = book[key]["figures"]
             eager = figures.get("eager", {})
             first = f"({_number(eager['seconds'], 1e6)})" if "seconds" in eager else _number(eager.get("us"))
-            rest = [_number(figures.get(name, {}).get(field)) for name, _ in LIKE[1:]]
+            form = ".1f" if field == "excess_us" else ".3g"  # a difference of two times is no better
+            rest = [_number(figures.get(name, {}).get(field), form=form) for name, _ in LIKE[1:]]
             add(title, book[key], [first, *rest])
     for name, row in _of(book, "guards").items():
         less = {own: _less_work(row["figures"], own) for own in (REPLAY, NATIVE)}
@@ -240,7 +241,7 @@ def programs(book: Book) -> str:
         lines.append([title, *speed, _origin(rows.values())])
         first = [[1e3 * f[n]["first_s"] for f in good if n in f] for n in systems]
         spans = [f"{min(times):.0f}–{max(times):.0f}" if times else NONE for times in first]
-        lines.append(["their first calls, ms", *spans, _origin(rows.values())])
+        lines.append(["their first calls, in a process that has compiled others before, ms", *spans, _origin(rows.values())])
     shapes = _of(book, "shapes")
     for name, row in shapes.items():
         figures = row["figures"]
