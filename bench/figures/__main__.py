@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -28,9 +29,11 @@ RUNS: dict[str, list[str]] = {
     "kernels": ["--peer", "inductor"],
     "bandwidth": ["--peer", "eager,inductor"],
     "training": ["--peer", "inductor"],
+    "programs": ["--backend", "native", "--peer", "eager"],
     "classes": [],
 }
 NOT_QUICK = ("classes",)
+PACKAGES = {"programs": ROOT / "build" / "programs"}  # of what a part needs beside .venv: `make programs`
 QUICK = {
     "kernels": ["--models", "bias_gelu,chain,residual_norm,masked_softmax,rotary,index_add"],
     "bandwidth": ["--models", "bias_gelu,residual_norm,softmax,sum_last"],
@@ -129,7 +132,11 @@ def _measure(part: str, options: argparse.Namespace, path: pathlib.Path) -> bool
         # The sample that bench/models/library.toml was made of has some classes more than the script's default.
         commands = [[script, "run", "--count", "340", *results], [script, "run", "--networks", *results]]
         commands.append([script, "figures", *results, "--output", str(path)])
-    done = [subprocess.run([sys.executable, *each], cwd=ROOT, check=False).returncode for each in commands]
+    variables = dict(os.environ, PYTHONPATH=str(PACKAGES[part])) if part in PACKAGES else None
+    done = [
+        subprocess.run([sys.executable, *each], cwd=ROOT, check=False, env=variables).returncode
+        for each in commands
+    ]
     return not any(done) and path.exists()
 
 

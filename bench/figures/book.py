@@ -17,7 +17,9 @@ Book = dict[str, Row]
 
 COMMIT = re.compile(r"[0-9a-f]{7,40}")
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-PARTS = ("inference", "guards", "breaks", "shapes", "kernels", "bandwidth", "training", "classes")
+PARTS = (
+    "inference", "guards", "breaks", "shapes", "kernels", "bandwidth", "training", "programs", "classes",
+)  # fmt: skip
 SINGLE = ("tiny", "executor")
 
 

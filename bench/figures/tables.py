@@ -11,6 +11,7 @@ from bench.deploy.models import MODELS
 from bench.deploy.systems import SYSTEMS
 from bench.figures.book import Book, Row
 from bench.measure import geometric_mean
+from bench.programs.table import WORST_WINDOW
 
 REPLAY, NATIVE = "kintsugi", "kintsugi native"
 PEER, INDUCTOR = "torch.compile(eager)", "torch.compile(inductor)"
@@ -241,7 +242,13 @@ def programs(book: Book) -> str:
         lines.append([title, *speed, _origin(rows.values())])
         first = [[1e3 * f[n]["first_s"] for f in good if n in f] for n in systems]
         spans = [f"{min(times):.0f}–{max(times):.0f}" if times else NONE for times in first]
-        lines.append(["their first calls, in a process that has compiled others before, ms", *spans, _origin(rows.values())])
+        lines.append(
+            [
+                "their first calls, in a process that has compiled others before, ms",
+                *spans,
+                _origin(rows.values()),
+            ]
+        )
     shapes = _of(book, "shapes")
     for name, row in shapes.items():
         figures = row["figures"]
@@ -256,6 +263,37 @@ def programs(book: Book) -> str:
         lines.append([f"{name}: traces; time lost to recording", *cells, _origin([row])])
     head = ["what", *(title for _, title in LIKE[1:])]
     return _table(head, lines, [*rows.values(), *shapes.values()])
+
+
+def windows(book: Book) -> str:
+    """Programs in which tensors are the smaller part, of all of them together: eager mode's time as a multiple of ours."""
+    rows = _of(book, "programs")
+    lines = []
+    for system, title in ((PEER, "torch.compile, backend eager"), (REPLAY, "replay"), (INDUCTOR, "inductor"), (NATIVE, "native")):  # fmt: skip
+        having = [row for row in rows.values() if system in row["figures"]]
+        good = [row["figures"][system] for row in having if "windows" in row["figures"][system]]
+        if not good:
+            continue
+        worst, steady, first = ([figures[key] for figures in good] for key in ("worst", "steady", "first"))
+        cells = [
+            f"{len(good)} of {len(having)}",
+            str(sum(figures["differs"] is None for figures in good)),
+            str(sum(window >= WORST_WINDOW for window in worst)),
+            str(sum(share >= WORST_WINDOW for share in steady)),
+            f"{statistics.median(steady):.2f}; {min(steady):.2f}",
+            f"{statistics.median(first):.1f}; {max(first):.0f}",
+        ]
+        lines.append([title, *cells, _origin(having)])
+    head = [
+        "system",
+        "programs",
+        "equal results",
+        f"no ten calls behind the tenth below {WORST_WINDOW} × eager",
+        f"{WORST_WINDOW} × eager or more in the last calls",
+        "last calls, × eager: median; worst",
+        "first call by eager's: median; worst",
+    ]
+    return _table(head, lines, list(rows.values()))
 
 
 def classes(book: Book) -> str:
@@ -315,6 +353,7 @@ BLOCKS: dict[str, Callable[[Book], str]] = {
         overhead,
         kept_results,
         programs,
+        windows,
         classes,
         kernels,
         bandwidth,
@@ -330,6 +369,7 @@ def bodies(book: Book) -> dict[str, str]:
         parts = {
             "inference": ("inference",), "process": ("inference",), "processes": ("inference",),
             "overhead": ("tiny", "executor", "guards"), "kept_results": ("guards",), "programs": ("breaks", "shapes"),
+            "windows": ("programs",),
         }.get(name, (name,))  # fmt: skip
         known = any(key.split("/")[0] in parts for key in book)
         made[name] = table(book) if known else "Not measured yet.\n"

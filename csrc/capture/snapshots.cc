@@ -59,6 +59,9 @@ ir::StateId Snapshots::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
     if (act.sp == nullptr) return pyapi::waitingStackAt(act.frame, static_cast<int>(i));
     return half ? before->objects[i].get() : base[i];
   };
+  KINTSUGI_CHECK(popped <= stack.size(), popped, " of ", stack.size(), " stack slots are taken");
+  KINTSUGI_CHECK(!half || before->objects.size() == stack.size(), before->objects.size(), " objects for ",
+                 stack.size(), " stack slots");
   size_t depth = stack.size() - popped;
   if (!frame.handled.isNull()) {
     put(frame.handled, frame.handledObject.get(), state.handled);

@@ -1,5 +1,6 @@
 #include "torchapi/kept_tensors.h"
 
+#include <ATen/EmptyTensor.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
@@ -104,6 +105,25 @@ void KeptTensors::clear() {
   isCleared_ = true;
 }
 
+namespace {
+
+// The end of torch's own error, whose words differ between its versions: of a tensor that has been written to.
+std::string hintOfTorch() {
+  const at::Tensor written = at::detail::empty_cpu({1}, at::TensorOptions(at::kFloat));
+  const torch::autograd::SavedVariable saved(written, false);
+  written.unsafeGetTensorImpl()->bump_version();
+  try {
+    saved.unpack();
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    const size_t at = text.find(" Hint: ");
+    return at == std::string::npos ? std::string() : text.substr(at);
+  }
+  return {};
+}
+
+}  // namespace
+
 void KeptTensors::raiseModified(const Seen& seen) {
   const at::Tensor tensor = seen.now();
   std::ostringstream text;
@@ -115,8 +135,7 @@ void KeptTensors::raiseModified(const Seen& seen) {
   text << " is at version " << seen.counter.current_version() << "; expected version " << seen.version
        << " instead.";
   if (!torch::autograd::AnomalyMode::is_enabled()) {
-    text << " Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
-            "torch.autograd.set_detect_anomaly(True).";
+    text << hintOfTorch();
   }
   TORCH_CHECK(false, text.str());
 }

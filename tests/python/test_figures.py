@@ -47,6 +47,7 @@ def small() -> dict[str, Any]:
     guards = {f"{tables.PEER}, kept results": {"us": 200.0}, "kintsugi, kept results": {"us": 99.0},
               "kintsugi, call less operators": {"us": 70.0},
               "kintsugi native, call less native segments": {"us": 33.0}}  # fmt: skip
+    windows = {"windows": [0.9, 1.1], "first": 4.0, "worst": 0.9, "steady": 1.1, "differs": None}
     sizes = {name: {"counts": {"trace_count": 2}, "lost_s": 0.5} for name in both if name != "eager"}
     return result(
         tiny={"rows": both},
@@ -57,6 +58,12 @@ def small() -> dict[str, Any]:
         kernels={"peaks": {"rows": {"bandwidth": 1e10}}, "gelu": {"rows": both}},
         bandwidth={"peaks": {"rows": {"bandwidth": 1e10}}, "gelu, large": {"rows": moved}},
         training={"sgd": {"rows": both}},
+        programs={
+            "a file": {
+                "rows": {"kintsugi native": windows, "kintsugi": {"failed": "crash", "why": "SIGSEGV"}}
+            },
+            "a text": {"rows": {"kintsugi native": windows | {"worst": 0.96, "differs": 3}}},
+        },  # fmt: skip
     )
 
 
@@ -114,6 +121,7 @@ def test_every_block_says_where_its_rows_are_from(tmp_path: Path) -> None:
     assert (row[column(kept, "torch.compile")], row[column(kept, "Kintsugi")]) == ("200", "99")
     assert cells(made["programs"], "1 of 2 programs")[1:5] == ["2.00; 2.00"] * 4
     assert cells(made["bandwidth"], "gelu")[1:3] == ["128", "50%"]
+    assert cells(made["windows"], "native")[1:6] == ["2 of 2", "1", "1", "2", "1.10; 1.10"]
     assert cells(made["classes"], "transformers")[1:4] == ["340", "152", "188"]
 
 

@@ -32,6 +32,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "linear and relu": lambda x, w: F.linear(x, w).relu(),
     "sum": lambda x, w: x + w,
     "silu": lambda x, w: F.silu(x) + w,
+    "batch norm": lambda x, w: F.batch_norm(x, None, None, w[0], training=True),
     "layer norm": lambda x, w: F.layer_norm(x, (3,)) * w,
 }
 
@@ -55,7 +56,8 @@ def outcome(f: Callable[..., torch.Tensor], change: Change) -> tuple[str, Any]:
     try:
         z.sum().backward()
     except RuntimeError as error:
-        return "RuntimeError", "modified by an inplace operation" in str(error)
+        # Which of two stale tensors is named may differ.
+        return "RuntimeError", ("modified by an inplace operation" in str(error), str(error).partition(" Hint: ")[2])
     return "gradients", (leaf.grad, w.grad)
 
 

@@ -10,6 +10,7 @@
 
 #include "ir/trace.h"
 #include "pyapi/ref.h"
+#include "support/check.h"
 #include "support/flat_map.h"
 
 namespace kintsugi::capture {
@@ -27,7 +28,10 @@ class ConstantPool {
 
   std::optional<ir::ConstId> find(PyObject* object) const;
   bool contains(PyObject* object) const { return ids_.contains(object); }
-  PyObject* at(ir::ConstId id) const { return objects_[id].get(); }
+  PyObject* at(ir::ConstId id) const {
+    KINTSUGI_CHECK(id < objects_.size(), "constant #", id, " of ", objects_.size());
+    return objects_[id].get();
+  }
   PyTypeObject* typeAt(ir::ConstId id) const { return reinterpret_cast<PyTypeObject*>(at(id)); }
   size_t size() const { return objects_.size(); }
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "capture/call_context.h"
+#include "support/check.h"
 
 namespace kintsugi::capture {
 
@@ -59,7 +60,10 @@ class ExpectedFrames {
   // C code is about to consume a whole generator, so all of its items are collected. Such calls may nest.
   void collectFrom(Virtual& generator) { collected_.push_back({&generator, {}}); }
   Virtual* collected() const { return collected_.empty() ? nullptr : collected_.back().generator; }
-  void addItem(Shadow item) { collected_.back().items.push_back(item); }
+  void addItem(Shadow item) {
+    KINTSUGI_CHECK(!collected_.empty(), "an item of a generator that nobody collects from");
+    collected_.back().items.push_back(item);
+  }
   std::vector<Shadow> takeItems();
 
  private:

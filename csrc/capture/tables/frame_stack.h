@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "capture/shadow.h"
+#include "support/check.h"
 
 namespace kintsugi::capture {
 
@@ -24,6 +25,7 @@ class FrameStack {
 
   void add(std::unique_ptr<ShadowFrame> frame) { frames_.push_back(std::move(frame)); }
   ShadowFrame& enter(std::unique_ptr<ShadowFrame> frame) {
+    KINTSUGI_CHECK(frame, "no frame is entered");
     current_ = frame.get();
     add(std::move(frame));
     return *current_;

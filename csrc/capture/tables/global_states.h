@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ir/trace.h"
+#include "support/check.h"
 #include "torchapi/global_state.h"
 
 namespace kintsugi::capture {
@@ -20,6 +21,7 @@ class GlobalStates {
   // A side trace takes over the states of its parent. The first one is the state at entry.
   void adopt(const std::vector<torchapi::GlobalState>& states,
              const std::vector<torchapi::StateAfterCall>& afterCalls) {
+    KINTSUGI_CHECK(!states.empty(), "a parent trace without the state at its entry");
     entry_ = states.front();
     later_.assign(states.begin() + 1, states.end());
     afterCalls_ = afterCalls;

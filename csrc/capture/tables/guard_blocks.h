@@ -16,6 +16,7 @@
 #include <algorithm>
 
 #include "guard/document.h"
+#include "support/check.h"
 
 namespace kintsugi::capture {
 
@@ -35,12 +36,14 @@ class GuardBlocks {
   // `parent`: the block of the object that the source is read from; 0 for a root source.
   guard::BlockId ofSource(guard::SourceKind kind, guard::BlockId parent) const {
     if (kind == guard::SourceKind::kValue) return newest_;
+    KINTSUGI_CHECK(parent <= newest_, "a source of block ", parent, ", which comes after ", newest_);
     const guard::BlockId block = std::max(root_, parent);
     return isRoot(kind) || isImmutable(kind) ? block : std::max(block, validFrom_);
   }
   // `resolved`: the newest block of the sources that the guard compares; validFrom() for a guard without a
   // source.
   guard::BlockId ofGuard(guard::GuardKind kind, guard::BlockId resolved) const {
+    KINTSUGI_CHECK(resolved <= newest_, "a guard of block ", resolved, ", which comes after ", newest_);
     const guard::BlockId block = std::max(root_, resolved);
     return asksIdentity(kind) ? block : std::max(block, validFrom_);
   }

@@ -21,6 +21,7 @@
 
 #include "capture/shadow.h"
 #include "guard/document.h"
+#include "support/check.h"
 #include "support/flat_map.h"
 
 namespace kintsugi::capture {
@@ -47,14 +48,14 @@ class KnownSources {
   // Takes over the nodes of a side trace's parent. The objects that can still be reached follow by
   // adoptObject().
   void adopt(const std::vector<uint64_t>& hashes);
-  void adoptObject(ir::SourceId id, PyObject* object) { objects_[id] = object; }
+  void adoptObject(ir::SourceId id, PyObject* object) { objects_[checked(id)] = object; }
 
   size_t size() const { return objects_.size(); }
-  const guard::SourceNode& node(ir::SourceId id) const { return nodes_[id]; }
-  PyObject* objectOf(ir::SourceId id) const { return objects_[id]; }  // null: forgotten
-  uint64_t hashOf(ir::SourceId id) const { return hashes_[id]; }
-  Shadow shadowOf(ir::SourceId id) const { return shadows_[id]; }  // null: not described yet
-  void setShadow(ir::SourceId id, Shadow shadow) { shadows_[id] = shadow; }
+  const guard::SourceNode& node(ir::SourceId id) const { return nodes_[checked(id)]; }
+  PyObject* objectOf(ir::SourceId id) const { return objects_[checked(id)]; }  // null: forgotten
+  uint64_t hashOf(ir::SourceId id) const { return hashes_[checked(id)]; }
+  Shadow shadowOf(ir::SourceId id) const { return shadows_[checked(id)]; }  // null: not described yet
+  void setShadow(ir::SourceId id, Shadow shadow) { shadows_[checked(id)] = shadow; }
 
   // The source by which the object was first read.
   std::optional<ir::SourceId> of(PyObject* object) const;
@@ -66,6 +67,11 @@ class KnownSources {
   std::vector<uint64_t> takeHashes() { return std::move(hashes_); }
 
  private:
+  ir::SourceId checked(ir::SourceId id) const {
+    KINTSUGI_CHECK(id < objects_.size(), "source $", id, " of ", objects_.size());
+    return id;
+  }
+
   std::vector<guard::SourceNode>& nodes_;
   std::vector<uint64_t> hashes_;            // by SourceId: of the path, without the block
   std::vector<PyObject*> objects_;          // by SourceId

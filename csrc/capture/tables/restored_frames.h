@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "capture/shadow.h"
+#include "support/check.h"
 
 namespace kintsugi::capture {
 
@@ -27,13 +28,17 @@ struct RestoredFrame {
 class RestoredFrames {
  public:
   void resize(size_t count) { frames_.resize(count); }
-  RestoredFrame& operator[](size_t index) { return frames_[index]; }
+  RestoredFrame& operator[](size_t index) {
+    KINTSUGI_CHECK(index < frames_.size(), "restored frame ", index, " of ", frames_.size());
+    return frames_[index];
+  }
   std::deque<RestoredFrame>& all() { return frames_; }
 
   // The frame with this index is entered next.
   void expect(size_t index) { next_ = index; }
   bool isExpected() const { return next_.has_value(); }
   size_t takeExpected() {
+    KINTSUGI_CHECK(next_, "no restored frame is expected");
     const size_t index = *next_;
     next_.reset();
     return index;

@@ -16,6 +16,7 @@
 #include <unordered_set>
 
 #include "ir/trace.h"
+#include "support/check.h"
 
 namespace kintsugi::capture {
 
@@ -26,6 +27,7 @@ class SizeReads {
     return found == values_.end() ? std::nullopt : std::optional(found->second);
   }
   void add(ir::ValueId tensor, ir::Op op, int64_t dim, ir::ValueId value) {
+    KINTSUGI_CHECK(tensor != ir::kNone && value != ir::kNone, "a size of no tensor, or that is no value");
     values_.emplace(Key{tensor, op, dim}, value);
   }
   void forgetAll() { values_.clear(); }

@@ -16,6 +16,7 @@
 
 #include "ir/trace.h"
 #include "pyapi/ref.h"
+#include "support/check.h"
 
 namespace kintsugi::capture {
 
@@ -25,7 +26,10 @@ class TorchCalls {
     tainted_ = false;
     ++depth_;
   }
-  void end() { --depth_; }
+  void end() {
+    KINTSUGI_CHECK(depth_ > 0, "a call of torch ends that has not begun");
+    --depth_;
+  }
   bool isInside() const { return depth_ > 0; }
 
   bool isTainted() const { return tainted_; }
@@ -35,7 +39,10 @@ class TorchCalls {
   void setConstantNumbers(bool constant) { constantNumbers_ = constant; }
 
   // A symbolic number among the arguments of the call, with the real one.
-  void addNumber(ir::ValueId value, PyObject* number) { numbers_[value] = pyapi::newRef(number); }
+  void addNumber(ir::ValueId value, PyObject* number) {
+    KINTSUGI_CHECK(value != ir::kNone && number != nullptr, "a number of the run without a value");
+    numbers_[value] = pyapi::newRef(number);
+  }
   PyObject* numberOf(ir::ValueId value) const {  // null: it is not among them
     const auto found = numbers_.find(value);
     return found == numbers_.end() ? nullptr : found->second.get();

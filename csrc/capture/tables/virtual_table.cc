@@ -2,6 +2,7 @@
 
 #include "pyapi/frame.h"
 #include "pyapi/generator.h"
+#include "support/check.h"
 
 namespace kintsugi::capture {
 
@@ -11,6 +12,7 @@ PyObject* encodeShadow(Shadow shadow) {
 
 Shadow decodeShadow(PyObject* encoded) {
   const uint64_t bits = PyLong_AsUnsignedLongLong(encoded);
+  KINTSUGI_CHECK(bits >> 32 <= static_cast<uint64_t>(ShadowKind::kVirtual), "no encoded shadow: ", bits);
   return Shadow::of(static_cast<ShadowKind>(bits >> 32), static_cast<uint32_t>(bits));
 }
 
@@ -24,6 +26,7 @@ bool hasEntries(VirtualKind kind) {
 }  // namespace
 
 Shadow VirtualTable::add(VirtualKind kind, PyObject* object) {
+  KINTSUGI_CHECK(object != nullptr, "a virtual of kind ", static_cast<int>(kind), " without an object");
   auto v = std::make_unique<Virtual>();
   v->kind = kind;
   v->object = pyapi::newRef(object);
@@ -58,6 +61,7 @@ Virtual* VirtualTable::findObject(PyObject* object) const {
 }
 
 void VirtualTable::dropObject(Virtual& v) {
+  KINTSUGI_CHECK(v.object, "a virtual is dropped twice");
   forgetIdentity(v);
   v.kind = VirtualKind::kOpaque;
   ++dropped_;
@@ -66,6 +70,7 @@ void VirtualTable::dropObject(Virtual& v) {
 
 void VirtualTable::replaceObject(Shadow shadow, PyObject* object) {
   Virtual& v = (*this)[shadow];
+  KINTSUGI_CHECK(object != nullptr, "virtual ", shadow.virtualId(), " gets no object");
   forgetIdentity(v);
   ids_[object] = shadow.virtualId();
   v.object = pyapi::newRef(object);
@@ -80,6 +85,7 @@ void VirtualTable::releaseObjects() {
 }
 
 bool VirtualTable::setEntry(Virtual& v, PyObject* key, Shadow value) {
+  KINTSUGI_CHECK(v.entries && key != nullptr, "an entry of a virtual of kind ", static_cast<int>(v.kind));
   const pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
   v.shared ? noteChange() : noteChange(v);  // a shared dict belongs to the instance's recipe
   return encoded && PyDict_SetItem(v.entries.get(), key, encoded.get()) == 0;
@@ -95,6 +101,7 @@ std::optional<Shadow> VirtualTable::entryOf(const Virtual& v, PyObject* key) con
 }
 
 bool VirtualTable::setAttribute(Virtual& v, PyObject* name, Shadow value) {
+  KINTSUGI_CHECK(v.attrs && name != nullptr, "an attribute of a virtual of kind ", static_cast<int>(v.kind));
   const pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
   noteChange(v);
   return encoded && PyDict_SetItem(v.attrs.get(), name, encoded.get()) == 0;

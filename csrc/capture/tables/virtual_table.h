@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "capture/shadow.h"
+#include "support/check.h"
 #include "support/flat_map.h"
 
 namespace kintsugi::capture {
@@ -32,8 +33,11 @@ class VirtualTable {
  public:
   Shadow add(VirtualKind kind, PyObject* object);
 
-  Virtual& operator[](Shadow shadow) const { return *virtuals_[shadow.virtualId()]; }
-  Virtual& at(uint32_t id) const { return *virtuals_[id]; }
+  Virtual& operator[](Shadow shadow) const { return at(shadow.virtualId()); }
+  Virtual& at(uint32_t id) const {
+    KINTSUGI_CHECK(id < virtuals_.size(), "virtual ", id, " of ", virtuals_.size());
+    return *virtuals_[id];
+  }
   std::optional<uint32_t> find(PyObject* object) const;
   Virtual* findObject(PyObject* object) const;  // null: it is not among them
   bool contains(PyObject* object) const { return ids_.contains(object); }
