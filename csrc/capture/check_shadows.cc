@@ -105,16 +105,24 @@ class ShadowCheck {
       }
       const auto operands = trace.operandsOf(ins);
       if (ins.op != ir::Op::kAten || operands.empty()) return false;
-      // The tensor that was written to is the first operand; with `out=`, it is one of the last operands.
-      const std::string_view op = trace.opNames[ins.opName];
-      const bool inPlace = op.substr(0, op.rfind('.')).ends_with('_');
-      const size_t place = *name - ins.firstResult;
-      const bool out = !inPlace && torchapi::opEffects(op).writes && operands.size() >= ins.resultCount;
-      const ir::Operand& written =
-          out ? operands[operands.size() - ins.resultCount + place] : operands.front();
-      name = written.isValue() && (out || place == 0) ? std::optional(written.id) : std::nullopt;
+      const ir::Operand* earlier = earlierName(trace, ins, operands, *name - ins.firstResult);
+      name = earlier != nullptr && earlier->isValue() ? std::optional(earlier->id) : std::nullopt;
     }
     return name == id;
+  }
+  // The operand that is the tensor which result `place` is another name of; null: none. That is what was written to:
+  // the first operand, or with `out=` one of the last. An operator may give an argument back, too: of a list
+  // (`broadcast_tensors`) the one at the result's place.
+  static const ir::Operand* earlierName(const ir::Trace& trace, const ir::Instruction& ins,
+                                        std::span<const ir::Operand> operands, size_t place) {
+    const std::string_view op = trace.opNames[ins.opName];
+    const bool inPlace = op.substr(0, op.rfind('.')).ends_with('_');
+    if (!inPlace && torchapi::opEffects(op).writes && operands.size() >= ins.resultCount) {
+      return &operands[operands.size() - ins.resultCount + place];
+    }
+    if (operands.front().kind != ir::OperandKind::kList) return place == 0 ? &operands.front() : nullptr;
+    const std::span<const ir::Operand> elements = trace.listOf(operands.front());
+    return place < elements.size() ? &elements[place] : nullptr;
   }
   // True if the value is an input whose source led to this tensor. Two inputs may be the same tensor, under a
   // guard that says so (restorer.cc); then either value may name it.

@@ -217,3 +217,31 @@ def test_numbers_that_decide(dynamic: bool | None, backend: str) -> None:
                 columns,
                 m,
             )
+
+
+LISTS = {
+    "broadcast_tensors": "a, b = torch.broadcast_tensors(p, q)",
+    "broadcast_tensors of three": "a, b, _ = torch.broadcast_tensors(p, q, p + q)",
+    "meshgrid": "a, b = torch.meshgrid(p.flatten(), q.flatten(), indexing='ij')",
+    "atleast_2d": "a, b = torch.atleast_2d(p, q)",
+    "foreach in place": "a, b = p, q; torch._foreach_add_([a, b], 1.0)",
+    "align": "a, b = torch.functional.broadcast_tensors(q, p)",
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("made", ["p * 2", "p.clone().requires_grad_()", "p.detach().requires_grad_()", "p"])
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_operators_that_take_lists(name: str, made: str, backend: str) -> None:
+    """Each of several tensors is given back where its sizes are those of the result."""
+    scope: dict[str, Any] = {"torch": torch}
+    body = f"def f(p, q):\n    p = {made}\n    with torch.no_grad():\n        {LISTS[name]}\n"
+    exec(body + "    return a is p, b is q, a is b, a + b, p.sum()\n", scope)
+    compiled = kintsugi.compile(scope["f"], backend=backend)
+    sizes = [((2, 3), (2, 3)), ((2, 3), (2, 3)), ((3,), (2, 3)), ((2, 3), (1, 3)), ((2, 3), (2, 3))]
+    for first, second in sizes:
+        inputs = torch.rand(first), torch.rand(second)
+        expected = scope["f"](*(x.clone() for x in inputs))
+        actual = compiled(*(x.clone() for x in inputs))
+        assert actual[:3] == expected[:3]
+        torch.testing.assert_close(actual[3:], expected[3:])
