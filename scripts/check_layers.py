@@ -7,8 +7,10 @@ file names. Every feature of torch that is asked for is one that cmake/TorchFeat
 
 from __future__ import annotations
 
+import io
 import re
 import sys
+import tokenize
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,11 +111,23 @@ def check_features(root: Path) -> Iterator[str]:
         yield f"cmake/TorchFeatures.cmake: nobody asks for KINTSUGI_TORCH_HAS_{name}"
 
 
+def check_python(root: Path, allowed: dict[str, str]) -> Iterator[str]:
+    """Operators of ATen as text in the Python package: what is known of one is a row of csrc/ops/operators.def."""
+    for path in sorted((root / "python").rglob("*.py")):
+        where = str(path.relative_to(root))
+        if where in allowed:
+            continue
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+            if token.type == tokenize.STRING and re.match(r"""[rb]?["']aten(?:::|\.)""", token.string):
+                yield f"{where}:{token.start[0]}: {token.string} may only be used in {', '.join(allowed)}"
+
+
 def check_tree(root: Path) -> list[str]:
     csrc = root / "csrc"
     config = tomllib.loads((csrc / "layers.toml").read_text())
     problems = [*check_config(config["layers"]), *check_features(root)]
     problems += check_private(csrc, config.get("private", {}))
+    problems += check_python(root, config.get("python", {}))
     for path in sorted(csrc.rglob("*")):
         if path.suffix in SOURCES:
             problems += check_file(path, csrc, config)

@@ -209,7 +209,13 @@ def inlined(fn: FunctionType, args: Any, kwargs: Any, leaves: Sequence[Any]) -> 
 
 
 _FEW = 16  # operators
-_COPIES = ("aten::full", "aten::scalar_tensor", "aten::clone", "aten::_to_copy", "aten::lift_fresh_copy")
+
+
+@functools.cache
+def _copying() -> frozenset[Any]:
+    """Operators that fill or copy, all overloads of each."""
+    aten = torch.ops.aten
+    return frozenset((aten.full, aten.scalar_tensor, aten.clone, aten._to_copy, aten.lift_fresh_copy))
 
 
 class _Simple(TorchDispatchMode):  # type: ignore[misc]
@@ -224,7 +230,7 @@ class _Simple(TorchDispatchMode):  # type: ignore[misc]
         integers = [value for value in tensors if not _is_safe(value)]
         elementwise = torch.Tag.pointwise in func.tags and not integers  # those divide
         draws = torch.Tag.nondeterministic_seeded in func.tags
-        simple = elementwise or func.is_view or func._schema.name in _COPIES
+        simple = elementwise or func.is_view or func.overloadpacket in _copying()
         if func._schema.is_mutable or draws or not simple:
             self.left = 0
         self.left -= 1

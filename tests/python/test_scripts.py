@@ -214,6 +214,17 @@ def test_private_headers_are_not_included_through_others(tree: Path) -> None:
     ]
 
 
+def test_operators_are_named_in_few_files_of_the_package(tree: Path) -> None:
+    write(tree, "csrc/layers.toml", LAYERS + '[python]\n"python/kintsugi/_a.py" = "a language of its own"\n')
+    write(tree, "python/kintsugi/_a.py", 'NAMES = ("aten::Int",)\n')
+    write(tree, "python/kintsugi/_b.py", 'text = "see aten.add"  # "aten.add"\n')
+    assert check_layers.check_tree(tree) == []
+    write(tree, "python/kintsugi/_c.py", 'x = 1\nname = "aten.add.Tensor"\n')
+    assert check_layers.check_tree(tree) == [
+        'python/kintsugi/_c.py:2: "aten.add.Tensor" may only be used in python/kintsugi/_a.py'
+    ]
+
+
 FEATURES = """
 kintsugi_torch_has(HEADERS c10/core/GradMode.h "f()")
 kintsugi_torch_has(NODES torch/csrc/autograd/function.h "g()")
