@@ -230,6 +230,64 @@ def evicted(log: list[Any]) -> Program:
     return f, lambda call: (torch.ones(2), [1, 1, 2, 1, 2, 2][call % 6]), (table,)
 
 
+def counting() -> Any:
+    """An object with a cached method: misses change the object that it is called on."""
+
+    class Counter:
+        key = torch.ones(1)
+
+        def __init__(self) -> None:
+            self.n = 0
+            self.seen: list[int] = []
+            self.found = {"a": 0}
+
+        @functools.lru_cache  # noqa: B019
+        def of(self, key: Any) -> int:
+            self.n += 10
+            self.seen.append(self.n)
+            self.found["a"] = self.n
+            return 3
+
+        @property
+        def three(self) -> int:
+            return self.of(3)
+
+        def state(self) -> tuple[int, ...]:
+            return self.n, self.seen[0], len(self.seen), self.found["a"]
+
+        def by_method(self, x: torch.Tensor) -> Any:
+            return x * self.of(3), self.state()
+
+        def by_property(self, x: torch.Tensor) -> Any:
+            return x * self.three, self.state()
+
+        def by_tensor(self, x: torch.Tensor) -> Any:
+            return x * self.of(self.key), self.state()
+
+    return Counter()
+
+
+def evict(counter: Any) -> None:
+    """Fills the cache with other entries."""
+    for key in range(200, 400):
+        counter.of(key)
+
+
+def misses_that_write(name: str, forget: Callable[[Any], Any]) -> Callable[[list[Any]], Program]:
+    def program(log: list[Any]) -> Program:
+        counter = counting()
+
+        def inputs(call: int) -> Any:
+            if call in (3, 5, 6):
+                forget(counter)
+            return (torch.ones(3),)
+
+        getattr(counter, name)(torch.ones(3))  # the entry is there when the first call is recorded
+        return getattr(counter, name), inputs, ()
+
+    return program
+
+
 PROGRAMS = [
     shapes,
     tensors,
@@ -243,6 +301,11 @@ PROGRAMS = [
     recursive,
     own_keys,
     evicted,
+    *(
+        pytest.param(misses_that_write(name, forget), id=f"{name} {what}")
+        for name in ("by_method", "by_property", "by_tensor")
+        for what, forget in (("cleared", lambda counter: type(counter).of.cache_clear()), ("evicted", evict))
+    ),
 ]
 
 

@@ -66,6 +66,10 @@ PyObject* cacheOf(CallContext& ctx) {
   return pyapi::cacheOf(ctx.callable);
 }
 
+// A call that no guard says to be a hit: in another run it may call the program's function, which may change
+// anything. So everything is read again behind it.
+Flow mayMiss(CallContext& ctx, Shadow& result) { return blockingModel(ctx, result); }
+
 }  // namespace
 
 std::optional<Flow> cachedCall(CallContext& ctx, Shadow& result) {
@@ -74,14 +78,14 @@ std::optional<Flow> cachedCall(CallContext& ctx, Shadow& result) {
   PyObject* cache = ctx.callableShadow.isValue() ? nullptr : cacheOf(ctx);
   if (cache == nullptr || !ctx.pushes || rec.guards.comesFromStep(ctx.callableShadow) ||
       !canPinArguments(ctx))
-    return knownModel(ctx, result);
+    return mayMiss(ctx, result);
   const pyapi::Ref<> key = pyapi::cacheKey(ctx.callable, {ctx.args.begin(), ctx.total()}, ctx.kwnames);
-  if (!key) return knownModel(ctx, result);
+  if (!key) return mayMiss(ctx, result);
   if (PyObject* entry = entryAt(cache, key.get())) {
     const pyapi::Ref<> kept = pyapi::newRef(entry);
     return pinArguments(ctx) ? hit(ctx, cache, key.get(), entry, result) : rec.execute(ctx.act, ctx.instr);
   }
-  return knownModel(ctx, result);
+  return mayMiss(ctx, result);
 }
 
 }  // namespace kintsugi::capture
