@@ -107,7 +107,8 @@ void KeptTensors::clear() {
 
 namespace {
 
-// The end of torch's own error, whose words differ between its versions: of a tensor that has been written to.
+// The end of torch's own error, whose words differ between its versions: of a tensor that has been written
+// to.
 std::string hintOfTorch() {
   const at::Tensor written = at::detail::empty_cpu({1}, at::TensorOptions(at::kFloat));
   const torch::autograd::SavedVariable saved(written, false);

@@ -241,7 +241,7 @@ def counting() -> Any:
             self.seen: list[int] = []
             self.found = {"a": 0}
 
-        @functools.lru_cache  # noqa: B019
+        @functools.lru_cache
         def of(self, key: Any) -> int:
             self.n += 10
             self.seen.append(self.n)

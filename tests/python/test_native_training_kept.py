@@ -57,7 +57,10 @@ def outcome(f: Callable[..., torch.Tensor], change: Change) -> tuple[str, Any]:
         z.sum().backward()
     except RuntimeError as error:
         # Which of two stale tensors is named may differ.
-        return "RuntimeError", ("modified by an inplace operation" in str(error), str(error).partition(" Hint: ")[2])
+        return "RuntimeError", (
+            "modified by an inplace operation" in str(error),
+            str(error).partition(" Hint: ")[2],
+        )
     return "gradients", (leaf.grad, w.grad)
 
 

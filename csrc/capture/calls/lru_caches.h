@@ -3,8 +3,8 @@
 // A hit reads an entry of the wrapper's dict: a guard says that the entry is there, and the parts of the
 // result are read under guards, as those of any older object. The call itself stays in the trace, because it
 // counts hits and moves the entry in the cache. It may be deferred. A miss runs the program's function inside
-// C code, where the trace can't look: the call is a step then, in a trace that fits hits and misses alike, and
-// everything is read again behind it. So it is for a hit whose arguments can't be pinned (a method of the
+// C code, where the trace can't look: the call is a step then, in a trace that fits hits and misses alike,
+// and everything is read again behind it. So it is for a hit whose arguments can't be pinned (a method of the
 // object that the compiled callable is given), which may be a miss in another run.
 //
 //   $3 = pinned #5                 ; the wrapper's dict
