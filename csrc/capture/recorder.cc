@@ -255,7 +255,8 @@ void Recorder::checkShadows(const ShadowFrame& frame, Activation& act, const Ins
                  PyUnicode_AsUTF8(pyapi::qualifiedNameOf(frame.code)), " at ", instr.index, " op ",
                  int(instr.op), ": ", frame.stack.size(), " against ", act.stackDepth());
   if (verifying()) {
-    std::string problem = shadowProblem(context_, frame, act, instr);
+    std::string problem = shadowProblem(
+        {constants_, frozen_, sources_, restored_, virtuals_, document_.trace, ops_}, frame, act, instr);
     if (!problem.empty() && hasOtherThreads(act.tstate)) {  // which may have changed what was just read
       context_.abort(diag::Code::KTG0303, {"by another thread"});
       problem.clear();
@@ -343,7 +344,7 @@ void Recorder::recordLeft(Activation& act, Flow how) {
   if (frames_.current() == nullptr && context_.live() && how == Flow::kReturn) finished_ = true;
   if (!context_.live()) return;
   faultPoint("left");
-  transforms_.frameExited(context_, *frame);
+  transient_.frameExited(*frame);
   if (how == Flow::kRaise && finalizers_.size() > 1) {  // in the order of the locals, when the traceback goes
     context_.abort(diag::Code::KTG0302, {finalizers_.firstName()});
     lifetimes_.releaseObjects();

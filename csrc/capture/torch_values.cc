@@ -54,9 +54,9 @@ bool TorchValues::accepts(Shadow shadow, PyObject* object) const {
 }
 
 bool TorchValues::hasStaticMeta(Shadow shadow, PyObject* tensor) const {
-  auto value =
-      shadow.isValue() ? std::optional(shadow.valueId()) : ops_.valueOf(torchapi::innermost(tensor).get());
-  return value && ops_.level(*value) == torchapi::MetaLevel::kFull;
+  auto value = shadow.isValue() ? std::optional(shadow.valueId())
+                                : tensors_.valueOf(torchapi::innermost(tensor).get());
+  return value && tensors_.level(*value) == torchapi::MetaLevel::kFull;
 }
 
 bool TorchValues::explainsNumbers(PyObject* result, const torchapi::DrainResult& drained) {
@@ -68,8 +68,9 @@ std::optional<Shadow> TorchValues::shadowOfTensor(PyObject* tensor) {
   if (!torchapi::isWrapper(tensor) && !torchapi::isExactTensorType(Py_TYPE(tensor)))
     return std::nullopt;                                    // operators make plain tensors
   if (torchapi::isZeroTensor(tensor)) return std::nullopt;  // it has no memory, but the trace's one would
-  if (auto value = ops_.valueOf(tensor)) return Shadow::value(*value);
-  if (!torchapi::isWrapper(tensor) || !ops_.valueOf(torchapi::innermost(tensor).get())) return std::nullopt;
+  if (auto value = tensors_.valueOf(tensor)) return Shadow::value(*value);
+  if (!torchapi::isWrapper(tensor) || !tensors_.valueOf(torchapi::innermost(tensor).get()))
+    return std::nullopt;
   if (auto known = known_.knownObject(tensor)) return known;
   return known_.newVirtual(VirtualKind::kOpaque, tensor);
 }

@@ -6,6 +6,8 @@
 // of objects call their elements.
 #include "capture/calls/numpy.h"
 
+#include "capture/calls/model.h"
+
 #include <algorithm>
 #include <initializer_list>
 #include <unordered_set>

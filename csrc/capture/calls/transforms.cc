@@ -33,7 +33,7 @@ Flow enterModel(CallContext& ctx, Shadow& result) {
     Py_XDECREF(pyapi::importModule("torch._dynamo.compiled_autograd"));
     PyErr_Clear();
   }
-  if (!ctx.rec.transforms.enter(ctx.rec, !tracks || torchapi::gradMode()))
+  if (!ctx.rec.transforms.enter(!tracks || torchapi::gradMode()))
     ctx.rec.abort(diag::Code::KTG0109, {"a transform that the program enters itself"});
   result = Shadow::constant();
   return run(ctx);
@@ -46,7 +46,7 @@ Flow leaveModel(CallContext& ctx, Shadow& result) {
 
 // A flag that only matters while a transform is active. torch's code resets it.
 Flow innerStateModel(CallContext& ctx, Shadow& result) {
-  if (!Transforms::isInside(ctx.rec)) return opaqueModel(ctx, result);
+  if (!ctx.rec.transforms.isInside()) return opaqueModel(ctx, result);
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
