@@ -28,6 +28,7 @@
 #include "support/contain.h"
 #include "support/fault.h"
 #include "support/verification.h"
+#include "torchapi/known_torch.h"
 
 namespace kintsugi::capture {
 
@@ -89,7 +90,7 @@ bool isQuietClose(Activation& act) {
 }
 
 bool isTorchFrame(pyapi::Frame* frame) {
-  return pyapi::isTorchCode(pyapi::codeOf(frame), pyapi::globalsOf(frame));
+  return torchapi::isTorchCode(pyapi::codeOf(frame), pyapi::globalsOf(frame));
 }
 
 // Does torch's own Python code run the frame, at once or through the standard library? What it does besides
@@ -118,7 +119,7 @@ bool Recorder::isExpected(pyapi::Frame* frame) {
   }
   if (torchCalls_.isInside()) {
     // A higher-order operator dispatches by itself, and knows nothing of our key.
-    const bool higher = pyapi::isKnownCode(pyapi::codeOf(frame), pyapi::CodeFamily::kHigherOrder);
+    const bool higher = pyapi::isKnownCode(pyapi::codeOf(frame), torchapi::CodeFamily::kHigherOrder);
     if (higher) ops_.pause();
     const bool abc = pyapi::asksAbc(pyapi::codeOf(frame));  // of a type that is pinned
     if (abc) pyapi::watchAbcs();

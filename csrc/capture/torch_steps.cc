@@ -11,6 +11,7 @@
 #include "pyapi/types.h"
 #include "support/check.h"
 #include "torchapi/global_state.h"
+#include "torchapi/known_torch.h"
 #include "torchapi/transforms.h"
 
 namespace kintsugi::capture {
@@ -52,7 +53,7 @@ namespace {
 bool takesCollectives(const TorchCall& call) {
   for (size_t i = 0; i < call.total(); ++i) {
     const bool foreign = isForeign(call.shadows.any(i), call.args.any(i));
-    if (foreign && !pyapi::isA(call.args.any(i), pyapi::Known::kAsyncCollective)) return false;
+    if (foreign && !pyapi::isA(call.args.any(i), torchapi::Known::kAsyncCollective)) return false;
   }
   return true;
 }

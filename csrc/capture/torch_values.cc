@@ -8,6 +8,7 @@
 #include "capture/plain_objects.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/plain.h"
+#include "torchapi/known_torch.h"
 
 namespace kintsugi::capture {
 
@@ -50,7 +51,7 @@ bool TorchValues::accepts(Shadow shadow, PyObject* object) const {
   }
   if (PySlice_Check(object) || PyRange_Check(object)) return true;
   if (PyFunction_Check(object) || PyModule_Check(object) || PyCFunction_Check(object)) return false;
-  return isIdentityValue(object) || pyapi::isA(object, pyapi::Known::kTorchGenerator);
+  return isIdentityValue(object) || pyapi::isA(object, torchapi::Known::kTorchGenerator);
 }
 
 bool TorchValues::hasStaticMeta(Shadow shadow, PyObject* tensor) const {
@@ -114,7 +115,7 @@ std::optional<Shadow> TorchValues::shadowOf(PyObject* result, const torchapi::Dr
     return list;
   }
   if (auto known = known_.knownObject(result)) return known;
-  if (PyUnicode_CheckExact(result) || pyapi::isTorchConstant(result)) return Shadow::constant();
+  if (PyUnicode_CheckExact(result) || pyapi::isPlainOfLibrary(result)) return Shadow::constant();
   return std::nullopt;
 }
 

@@ -3,12 +3,15 @@
 #include <algorithm>
 
 #include "pyapi/known_objects.h"
+#include "torchapi/known_torch.h"
 
 namespace kintsugi::capture {
 
 namespace {
 
-bool isOfTransforms(PyCodeObject* code) { return pyapi::isKnownCode(code, pyapi::CodeFamily::kTransforms); }
+bool isOfTransforms(PyCodeObject* code) {
+  return pyapi::isKnownCode(code, torchapi::CodeFamily::kTransforms);
+}
 
 }  // namespace
 

@@ -228,6 +228,15 @@ def test_private_headers_are_kept_from_single_files(tree: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("text", ['f("torch.nn");', 'KTG_KNOWN(kX, "torch:x", kAlways)', 'f("torch");'])
+def test_only_torchapi_has_tables_of_torchs_objects(tmp_path: Path, text: str) -> None:
+    rules = (ROOT / "csrc" / "layers.toml").read_text()
+    write(tmp_path, "csrc/layers.toml", rules)
+    for name, wrong in [("pyapi/x.def", True), ("torchapi/x.def", False)]:
+        path = write(tmp_path, f"csrc/{name}", f"// torch:x\n{text}\n")
+        assert bool(list(check_layers.check_file(path, tmp_path / "csrc", tomllib.loads(rules)))) == wrong
+
+
 @pytest.mark.parametrize(
     "text", ["RecordContext& rec_;", "RecordContext* const rec_;", "std::unique_ptr<RecordContext> x;"]
 )
