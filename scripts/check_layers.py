@@ -47,7 +47,12 @@ def check_file(path: Path, csrc: Path, config: dict[str, Any]) -> Iterator[str]:
     patterns = {
         word: re.compile(rf"\b{re.escape(word)}\b") for word, allowed in words.items() if layer not in allowed
     }
-    kinds = [row for row in config.get("patterns", []) if layer not in row["layers"]]
+    inside = str(path.relative_to(csrc))
+    kinds = [
+        row
+        for row in config.get("patterns", [])
+        if layer not in row["layers"] and not inside.startswith(tuple(row.get("but", ())))
+    ]
     for number, line in enumerate(strip_comments(path.read_text()).splitlines(), 1):
         for word, pattern in patterns.items():
             if pattern.search(line):
@@ -86,12 +91,17 @@ def included(csrc: Path, path: Path, seen: set[str]) -> set[str]:
 
 
 def check_private(csrc: Path, private: dict[str, list[str]]) -> Iterator[str]:
-    for folder in sorted({folder for folders in private.values() for folder in folders}):
-        for path in sorted((csrc / folder).rglob("*")):
-            if path.suffix in SOURCES:
-                for name in sorted(private.keys() & included(csrc, path, set())):
-                    if folder in private[name]:
-                        yield f"{path.relative_to(csrc.parent)}: {folder}/ may not include {name}, nor through others"
+    for place in sorted({place for places in private.values() for place in places}):
+        folder = (csrc / place).is_dir()
+        files = (csrc / place).rglob("*") if folder else csrc.glob(f"{place}.*")
+        paths = sorted(path for path in files if path.suffix in SOURCES)
+        if not paths:
+            yield f"csrc/layers.toml: [private] names {place}, which does not exist"
+        for path in paths:
+            for name in sorted(private.keys() & included(csrc, path, set())):
+                if place in private[name]:
+                    shown = f"{place}/" if folder else place
+                    yield f"{path.relative_to(csrc.parent)}: {shown} may not include {name}, nor through others"
 
 
 def check_features(root: Path) -> Iterator[str]:
@@ -126,12 +136,11 @@ def check_tree(root: Path) -> list[str]:
     csrc = root / "csrc"
     config = tomllib.loads((csrc / "layers.toml").read_text())
     problems = [*check_config(config["layers"]), *check_features(root)]
-    problems += check_private(csrc, config.get("private", {}))
     problems += check_python(root, config.get("python", {}))
     for path in sorted(csrc.rglob("*")):
         if path.suffix in SOURCES:
             problems += check_file(path, csrc, config)
-    return problems
+    return [*problems, *check_private(csrc, config.get("private", {}))]
 
 
 if __name__ == "__main__":

@@ -28,12 +28,13 @@
 #include "driver/recording.h"
 #include "driver/stance.h"
 #include "pyapi/imports.h"
-#include "pyapi/torch_patches.h"
 #include "pyapi/type_versions.h"
 #include "support/fault.h"
 #include "support/target.h"
 #include "support/verification.h"
+#include "torchapi/known_torch.h"
 #include "torchapi/run_memory.h"
+#include "torchapi/torch_patches.h"
 
 namespace nb = nanobind;
 
@@ -206,7 +207,7 @@ NB_MODULE(_C, m) {
   nb::set_leak_warnings(false);
   nb::register_exception_translator(translateFailedCheck);
   if (!pyapi::keepModules()) throw nb::python_error();
-  pyapi::findKnownObjects();
+  torchapi::findKnownObjects();
   bindings::bindCallHolder(m);
   bindings::bindCompiled(m);
   capture::setCompiledTarget(bindings::compiledTarget);
@@ -235,7 +236,7 @@ NB_MODULE(_C, m) {
   m.def("_has_failed", &hasFailed);
   m.def("known_objects", &knownObjects);
   m.def("_hide_polyfills", &pyapi::hidePolyfills);
-  m.def("_torch_patches", [] { return pyapi::torchPatches().epoch; });
+  m.def("_torch_patches", [] { return torchapi::torchPatches().epoch; });
   bindings::bindEvents(m);
   bindings::bindNative(m);
   bindings::bindCallModels(m);

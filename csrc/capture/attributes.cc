@@ -16,8 +16,8 @@
 #include "pyapi/name_fields.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/plain.h"
-#include "pyapi/torch_patches.h"
 #include "pyapi/types.h"
+#include "torchapi/torch_patches.h"
 
 #include <algorithm>
 #include <array>
@@ -25,6 +25,7 @@
 
 #include "support/check.h"
 #include "torchapi/dispatched.h"
+#include "torchapi/known_torch.h"
 
 namespace kintsugi::capture {
 
@@ -46,8 +47,8 @@ std::string_view text(PyObject* name) {
 
 // True for immutable C objects of torch (dtypes, devices, `torch.finfo`): their attributes never change.
 bool isTorchValue(PyObject* object) {
-  return pyapi::isTorchConstant(object) || pyapi::isA(object, pyapi::Known::kTorchFinfo) ||
-         pyapi::isA(object, pyapi::Known::kTorchIinfo);
+  return pyapi::isPlainOfLibrary(object) || pyapi::isA(object, torchapi::Known::kTorchFinfo) ||
+         pyapi::isA(object, torchapi::Known::kTorchIinfo);
 }
 
 bool isDataDescriptor(PyObject* d) { return pyapi::hasDescriptorSet(d); }
@@ -94,7 +95,7 @@ AttributePlan planTensor(RecordContext& rec, Shadow shadow, PyObject* object, Py
   }
   if (isMethodLike(d)) {
     // Guards on the global state cover what torch itself has put into torch.Tensor.
-    if (!pyapi::isA(object, pyapi::Known::kTensor) || (PyFunction_Check(d) && !pyapi::isTorchMethod(d)))
+    if (!pyapi::isA(object, torchapi::Known::kTensor) || (PyFunction_Check(d) && !torchapi::isTorchMethod(d)))
       rec.guards.guardTypeVersion(Py_TYPE(object));
     plan.how = AttributePlan::kMethod;
     plan.function = d;
@@ -104,7 +105,7 @@ AttributePlan planTensor(RecordContext& rec, Shadow shadow, PyObject* object, Py
   // `grad` and `_base` are state of the tensor. Each run has to ask for them, even if the tensor that is
   // found is one that the trace knows.
   plan.how = text(name) == "grad" || text(name) == "_base" ? AttributePlan::kStep : AttributePlan::kTorch;
-  if (pyapi::isKnown(d, pyapi::Known::kTensorData)) plan.dispatchedCall = torchapi::dataOf;
+  if (pyapi::isKnown(d, torchapi::Known::kTensorData)) plan.dispatchedCall = torchapi::dataOf;
   for (std::string_view m : kTensorMetadata)
     plan.onlyReadsMetadata = plan.onlyReadsMetadata || m == text(name);
   return plan;

@@ -108,11 +108,26 @@ struct CallValues {
   int resultDepth = 1;          // its depth: 1 is the top
 };
 
+// A call of torch's code, whose operators are recorded (torch_steps.h).
+struct TorchCall : CallValues {
+  using CallValues::CallValues;
+
+  // A call that makes no operation and whose result follows from metadata and pinned arguments.
+  bool onlyReadsMetadata = false;
+  // Computes what the instruction would return for its first argument, through the dispatcher, which the
+  // instruction itself bypasses. Returns a new reference. Null: the instruction is executed.
+  PyObject* (*dispatchedCall)(PyObject*) = nullptr;
+  bool hideSliceBounds = false;  // from a binding that must not see them (torch_steps_symbolic.cc)
+  // Pins run-time numbers: the callable is not torch's (see torch_steps_symbolic.cc).
+  bool pinNumbers = false;
+};
+
 // How a C callable is modelled; see capture/calls/.
-struct CallContext : CallValues {
+struct CallContext : TorchCall {
   CallContext(RecordContext& context, ShadowFrame& shadowFrame, Activation& activation,
               const Instr& instruction)
-      : CallValues(shadowFrame, activation, instruction), rec(context) {}
+      : TorchCall(shadowFrame, activation, instruction), rec(context) {}
+  CallContext(RecordContext& context, const TorchCall& call) : TorchCall(call), rec(context) {}
 
   CallContext& of(PyObject* function, Shadow shadow, PyObject* const* values, const Shadow* shadowsOfValues,
                   size_t count, PyObject* names = nullptr) {
@@ -121,14 +136,6 @@ struct CallContext : CallValues {
   }
 
   RecordContext& rec;
-  // A call that makes no operation and whose result follows from metadata and pinned arguments.
-  bool onlyReadsMetadata = false;
-  // Computes what the instruction would return for its first argument, through the dispatcher, which the
-  // instruction itself bypasses. Returns a new reference. Null: the instruction is executed.
-  PyObject* (*dispatchedCall)(PyObject*) = nullptr;
-  bool hideSliceBounds = false;  // see sizes.h
-  // Pins run-time numbers: the callable is not torch's (see torch_steps_symbolic.cc).
-  bool pinNumbers = false;
 };
 
 // The announcement of a frame that is about to be entered.

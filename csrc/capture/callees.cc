@@ -11,6 +11,7 @@
 #include "pyapi/known_objects.h"
 #include "pyapi/text.h"
 #include "pyapi/types.h"
+#include "torchapi/known_torch.h"
 
 namespace kintsugi::capture {
 
@@ -250,7 +251,7 @@ void Callees::superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& sel
 
 bool Callees::answersCompiling(PyObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  return pyapi::isKnownCode(code, pyapi::CodeFamily::kAnswersCompiling) ||
+  return pyapi::isKnownCode(code, torchapi::CodeFamily::kAnswersCompiling) ||
          pyapi::isKnownCode(code, pyapi::CodeFamily::kSaysRecording);
 }
 
@@ -265,7 +266,7 @@ Flow Callees::answerCompiling(CallContext& ctx, Shadow& result) {
   // torch's code gets the answer of eager mode.
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(ctx.callable));
   const bool own = pyapi::isKnownCode(code, pyapi::CodeFamily::kSaysRecording);
-  const bool torch = pyapi::isTorchCode(ctx.frame.code, pyapi::globalsOf(ctx.act.frame));
+  const bool torch = torchapi::isTorchCode(ctx.frame.code, pyapi::globalsOf(ctx.act.frame));
   const bool report = own || (options_.reportCompiling && !torch);
   if (flow == Flow::kNext && report) {
     PyObject*& slot = ctx.act.peek(1);

@@ -4,7 +4,9 @@
 #include <optional>
 #include <string_view>
 
-#include "capture/recorder_tables.h"
+#include "capture/interpreter.h"
+#include "capture/plain_objects.h"
+#include "pyapi/frame.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/plain.h"
 #include "pyapi/types.h"
@@ -34,7 +36,7 @@ bool hasType(PyObject* object, ir::TypeKind kind) {
 
 class ShadowCheck {
  public:
-  explicit ShadowCheck(RecordContext& recorder) : recorder_(recorder) {}
+  explicit ShadowCheck(const KnownShadows& known) : known_(known) {}
 
   // Returns what is wrong; empty if `shadow` describes `object`.
   std::string slot(Shadow shadow, PyObject* object) {
@@ -66,20 +68,19 @@ class ShadowCheck {
   // Tensors, lists and dicts can change, so a constant shadow is only right for them if they are pinned.
   bool isConstant(PyObject* object) {
     const bool changes = torchapi::isTensor(object) || PyList_CheckExact(object) || PyDict_CheckExact(object);
-    return !changes || recorder_.tables.constants.contains(object) ||
-           recorder_.tables.frozen.wasAdded(object);
+    return !changes || known_.constants.contains(object) || known_.frozen.wasAdded(object);
   }
   bool isSource(ir::SourceId id, PyObject* object) {
-    if (id >= recorder_.tables.sources.size()) {
+    if (id >= known_.sources.size()) {
       return false;
     }
     // A descriptor may return a new number object in each read. Plain objects are therefore compared by
     // value.
-    PyObject* read = recorder_.tables.sources.objectOf(id);
+    PyObject* read = known_.sources.objectOf(id);
     return read == object || (read != nullptr && isPlain(read) && pyapi::plainEquals(read, object));
   }
   bool isValue(ir::ValueId id, PyObject* object) {
-    const ir::Trace& trace = recorder_.trace();
+    const ir::Trace& trace = known_.trace;
     if (id >= trace.values.size()) {
       return false;
     }
@@ -91,12 +92,12 @@ class ShadowCheck {
            (isKnownAs(id, object) || isInput(id, object) || isRestored(id, object));
   }
   // Where a side trace begins, two values may be the same tensor, which is then known by the later value.
-  bool isRestored(ir::ValueId id, PyObject* tensor) { return recorder_.tables.restored.isTensor(id, tensor); }
+  bool isRestored(ir::ValueId id, PyObject* tensor) { return known_.restored.isTensor(id, tensor); }
   // If an in-place operator changes a tensor's metadata, the operator's result is the tensor's new name. The
   // earlier values are still the same tensor.
   bool isKnownAs(ir::ValueId id, PyObject* tensor) {
-    const ir::Trace& trace = recorder_.trace();
-    std::optional<ir::ValueId> name = recorder_.ops().valueOf(tensor);
+    const ir::Trace& trace = known_.trace;
+    std::optional<ir::ValueId> name = known_.tensors.valueOf(tensor);
     for (size_t at = trace.code.size(); name && *name != id && at-- > 0;) {
       const ir::Instruction& ins = trace.code[at];
       const bool makes = *name >= ins.firstResult && *name < ins.firstResult + ins.resultCount;
@@ -129,7 +130,7 @@ class ShadowCheck {
   // guard that says so (restorer.cc); then either value may name it.
   bool isInput(ir::ValueId id, PyObject* object) {
     bool input = false, read = false;
-    const ir::Trace& trace = recorder_.trace();
+    const ir::Trace& trace = known_.trace;
     for (const ir::Instruction& ins : trace.code) {
       if (ins.op != ir::Op::kInput) continue;
       input = input || ins.firstResult == id;
@@ -138,10 +139,10 @@ class ShadowCheck {
     return input && read;
   }
   bool isVirtual(uint32_t id, PyObject* object) {
-    return id < recorder_.tables.virtuals.size() && recorder_.tables.virtuals.at(id).object.get() == object;
+    return id < known_.virtuals.size() && known_.virtuals.at(id).object.get() == object;
   }
 
-  RecordContext& recorder_;
+  const KnownShadows& known_;
 };
 
 bool isHandled(PyObject* object) {
@@ -155,9 +156,9 @@ std::string place(const char* what, size_t index, PyObject* object, const std::s
 
 }  // namespace
 
-std::string shadowProblem(RecordContext& recorder, const ShadowFrame& frame, const Activation& act,
+std::string shadowProblem(const KnownShadows& known, const ShadowFrame& frame, const Activation& act,
                           const Instr& instr) {
-  ShadowCheck check(recorder);
+  ShadowCheck check(known);
   for (size_t i = 0; i < frame.locals.size(); ++i) {
     PyObject* object = pyapi::localAt(act.frame, static_cast<int>(i));
     if (std::string problem = check.slot(frame.locals[i], object); !problem.empty()) {

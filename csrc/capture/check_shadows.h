@@ -18,12 +18,29 @@
 
 #include <string>
 
-#include "capture/record_context.h"
+#include "capture/shadow.h"
+#include "capture/tables/constant_pool.h"
+#include "capture/tables/frozen_objects.h"
+#include "capture/tables/known_sources.h"
+#include "capture/tables/restored_frames.h"
+#include "capture/tables/virtual_table.h"
+#include "torchapi/call_log.h"
 
 namespace kintsugi::capture {
 
+// The tables that say what a shadow stands for.
+struct KnownShadows {
+  const ConstantPool& constants;
+  const FrozenObjects& frozen;
+  const KnownSources& sources;
+  const RestoredFrames& restored;
+  const VirtualTable& virtuals;
+  const ir::Trace& trace;
+  const torchapi::TensorIds& tensors;
+};
+
 // Describes the first slot that is not what its shadow says; empty if there is none.
-std::string shadowProblem(RecordContext& recorder, const ShadowFrame& frame, const Activation& act,
+std::string shadowProblem(const KnownShadows& known, const ShadowFrame& frame, const Activation& act,
                           const Instr& instr);
 
 }  // namespace kintsugi::capture

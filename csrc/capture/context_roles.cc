@@ -1,7 +1,9 @@
 #include "capture/context_roles.h"
 
 #include "capture/aliases.h"
+#include "capture/calls/function_modes.h"
 #include "capture/calls/model.h"
+#include "capture/calls/open_lists.h"
 #include "capture/class_attributes.h"
 #include "capture/classes.h"
 #include "capture/exceptions.h"
@@ -48,10 +50,34 @@ void ContextRoles::guardRanges(ir::SourceId source, PyObject* tensor) {
 }
 bool ContextRoles::pinMeta(Shadow tensor, PyObject* object) { return capture::pinMeta(rec_, tensor, object); }
 void ContextRoles::forgetMeta(ir::ValueId tensor) { return capture::forgetMeta(rec_, tensor); }
+bool ContextRoles::pinLikely(Shadow tensor, PyObject* object) {
+  return capture::pinLikely(rec_, tensor, object);
+}
+bool ContextRoles::pinGivenBack(ir::StateId snap) { return capture::pinGivenBack(rec_, snap); }
+bool ContextRoles::pinForBinding(const TorchCall& call, Shadow tensor, PyObject* object) {
+  CallContext ctx(rec_, call);
+  return capture::pinForBinding(ctx, tensor, object);
+}
+bool ContextRoles::decidesOnSlices(const TorchCall& call) const { return capture::decidesOnSlices(call); }
+Shadow ContextRoles::promoted(Shadow shadow, PyObject* object) {
+  return capture::promoted(rec_, shadow, object);
+}
+std::optional<Flow> ContextRoles::underFunctionModes(const TorchCall& call, Shadow& result) {
+  CallContext ctx(rec_, call);
+  return capture::underFunctionModes(ctx, result);
+}
+std::optional<Flow> ContextRoles::joinOpenList(const TorchCall& call, Shadow& result) {
+  CallContext ctx(rec_, call);
+  return capture::joinOpenList(ctx, result);
+}
+std::optional<Flow> ContextRoles::readSizes(const TorchCall& call, Shadow& result) {
+  CallContext ctx(rec_, call);
+  return capture::readSizes(ctx, result);
+}
 void ContextRoles::refuseConstant(PyObject* object) { return refuseVirtualConstant(rec_, object); }
 bool ContextRoles::guardBases(PyTypeObject* type) { return guardBasesOfVirtual(rec_, type); }
 Shadow ContextRoles::frozenPart(PyObject* object) { return capture::frozenPart(rec_, object); }
-bool ContextRoles::isInTransform() const { return Transforms::isInside(rec_); }
+bool ContextRoles::isInTransform() const { return rec_.transforms.isInside(); }
 bool ContextRoles::leavesTransforms(PyCodeObject* code) const { return capture::leavesTransforms(code); }
 void ContextRoles::applyAliases() { return capture::applyAliases(rec_); }
 void ContextRoles::noteRaised(PyObject* exception) { capture::noteRaised(rec_, exception, true); }

@@ -15,6 +15,7 @@
 namespace kintsugi::capture {
 
 struct RecordContext;
+struct TorchCall;
 
 // The result of a look-up in a class.
 struct TypeEntry {
@@ -63,6 +64,39 @@ class OpenSizes {
   ~OpenSizes() = default;
 };
 
+// What torch's bindings decide on such sizes before they call the dispatcher: sizes.h.
+class BindingSizes {
+ public:
+  virtual bool pinLikely(Shadow tensor, PyObject* object) = 0;
+  virtual bool pinGivenBack(ir::StateId snap) = 0;
+  virtual bool pinForBinding(const TorchCall& call, Shadow tensor, PyObject* object) = 0;
+  virtual bool decidesOnSlices(const TorchCall& call) const = 0;
+
+ protected:
+  ~BindingSizes() = default;
+};
+
+// Numbers that steps have returned: promoted() of numbers.h.
+class StepNumbers {
+ public:
+  virtual Shadow promoted(Shadow shadow, PyObject* object) = 0;
+
+ protected:
+  ~StepNumbers() = default;
+};
+
+// Calls of torch that are recorded in other ways than by the log of their operators: calls/function_modes.h,
+// calls/open_lists.h, sizes.h. Nothing: it is not such a call.
+class TorchDetours {
+ public:
+  virtual std::optional<Flow> underFunctionModes(const TorchCall& call, Shadow& result) = 0;
+  virtual std::optional<Flow> joinOpenList(const TorchCall& call, Shadow& result) = 0;
+  virtual std::optional<Flow> readSizes(const TorchCall& call, Shadow& result) = 0;
+
+ protected:
+  ~TorchDetours() = default;
+};
+
 // Classes that the trace makes: classes.h.
 class TraceClasses {
  public:
@@ -97,6 +131,9 @@ class StepSurroundings {
 class ContextRoles final : public ClassAttributes,
                            public VaryingValues,
                            public OpenSizes,
+                           public BindingSizes,
+                           public StepNumbers,
+                           public TorchDetours,
                            public TraceClasses,
                            public FrozenParts,
                            public StepSurroundings {
@@ -119,6 +156,14 @@ class ContextRoles final : public ClassAttributes,
   void guardRanges(ir::SourceId source, PyObject* tensor) override;
   bool pinMeta(Shadow tensor, PyObject* object) override;
   void forgetMeta(ir::ValueId tensor) override;
+  bool pinLikely(Shadow tensor, PyObject* object) override;
+  bool pinGivenBack(ir::StateId snap) override;
+  bool pinForBinding(const TorchCall& call, Shadow tensor, PyObject* object) override;
+  bool decidesOnSlices(const TorchCall& call) const override;
+  Shadow promoted(Shadow shadow, PyObject* object) override;
+  std::optional<Flow> underFunctionModes(const TorchCall& call, Shadow& result) override;
+  std::optional<Flow> joinOpenList(const TorchCall& call, Shadow& result) override;
+  std::optional<Flow> readSizes(const TorchCall& call, Shadow& result) override;
   void refuseConstant(PyObject* object) override;
   bool guardBases(PyTypeObject* type) override;
   Shadow frozenPart(PyObject* object) override;

@@ -1,4 +1,5 @@
-// What the parts of a recording ask of one another about frames: small abstract classes, as in roles.h.
+// What the parts of a recording ask of one another about frames and calls: small abstract classes, as in
+// roles.h.
 //
 // Owned by the Recorder; the recording thread, GIL held. Example:
 //
@@ -12,7 +13,9 @@
 
 namespace kintsugi::capture {
 
+struct CallValues;
 struct PendingFrame;
+enum class CallKind : uint8_t;
 
 // What a frame begins with: cells, and the arguments that it gathers. Played by Objects.
 class FrameObjects {
@@ -67,6 +70,21 @@ class InstructionRunner {
 
  protected:
   ~InstructionRunner() = default;
+};
+
+// Calls that each run makes again (steps.h says what each function does). Played by Steps.
+class CallSteps {
+ public:
+  virtual Flow callStep(CallValues& call, CallKind kind, const char* reason, Shadow& result) = 0;
+  virtual Flow replaceCall(CallValues& call, pyapi::Ref<> result) = 0;
+  virtual Shadow appendCall(CallValues& call, CallKind kind, const std::vector<ir::Operand>& operands,
+                            ir::StateId snap, PyObject* result) = 0;
+  virtual bool recordRaised(CallValues& call, CallKind kind, std::vector<ir::Operand> operands,
+                            ir::StateId snap) = 0;
+  virtual bool quietOperands(CallValues& call, std::vector<ir::Operand>& operands) = 0;
+
+ protected:
+  ~CallSteps() = default;
 };
 
 }  // namespace kintsugi::capture

@@ -4,12 +4,13 @@
 #include "pyapi/known_objects.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/types.h"
+#include "torchapi/known_torch.h"
 
 namespace kintsugi::capture {
 
 namespace {
 
-using pyapi::Known;
+using torchapi::Known;
 
 // The entry of a dict for a string key; borrowed, or null.
 PyObject* entry(PyObject* dict, const char* name) {

@@ -19,6 +19,7 @@
 #include "pyapi/slices.h"
 #include "pyapi/types.h"
 #include "support/check.h"
+#include "torchapi/known_torch.h"
 #include "torchapi/transforms.h"
 
 namespace kintsugi::capture {
@@ -221,7 +222,9 @@ namespace {
 
 // torch's own compiler counts calls in an attribute of this class, and each new module reads it. A program
 // sees nothing of this, so the class's version is not guarded.
-bool isForeignCounter(PyTypeObject* type) { return pyapi::isKnown(type, pyapi::Known::kGenerationTracker); }
+bool isForeignCounter(PyTypeObject* type) {
+  return pyapi::isKnown(type, torchapi::Known::kGenerationTracker);
+}
 
 }  // namespace
 

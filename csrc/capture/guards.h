@@ -43,7 +43,8 @@ class Guards final : public SourceGuards,
                      public ValuePins,
                      public ContainerPins,
                      public FunctionPins,
-                     public StepArguments {
+                     public StepArguments,
+                     public RunTimePins {
  public:
   // The recorder makes these parts after this one.
   struct Roles {
@@ -119,7 +120,8 @@ class Guards final : public SourceGuards,
   // Makes the trace depend on this very object: on the value of a plain one, on the identity of others.
   // False: aborted.
   bool pin(Shadow& shadow, PyObject* object) override;
-  bool pinDeep(Shadow& shadow, PyObject* object);  // tensors stay values; containers are pinned part by part
+  // Tensors stay values; containers are pinned part by part.
+  bool pinDeep(Shadow& shadow, PyObject* object) override;
   bool pinContainer(Shadow& shadow, PyObject* container) override;
   bool canPinDeep(Shadow shadow, PyObject* object);
   // False: it can't be pinned, but the recording goes on.
@@ -128,8 +130,8 @@ class Guards final : public SourceGuards,
   void freeze(PyObject* object);  // it can't change, and follows from pinned objects (calls/signatures.cc)
 
   // Guard instructions, on what is known only at run time
-  bool guardTruth(ir::ValueId value, bool truth);
-  bool guardScalar(ir::ValueId value, PyObject* number);
+  bool guardTruth(ir::ValueId value, bool truth) override;
+  bool guardScalar(ir::ValueId value, PyObject* number) override;
   // Each run asks a C function (one of `operator`, or `callable`); a guard pins the answer that it gives now.
   bool pinAnswer(const char* function, const std::vector<ir::Operand>& args, PyObject* answer);
   bool pinAnswerOf(PyObject* callable, const std::vector<ir::Operand>& args, PyObject* answer);

@@ -25,9 +25,4 @@ std::optional<Shadow> numberCompare(RecordContext& rec, int op, Shadow a, PyObje
 std::optional<Shadow> numberNegative(RecordContext& rec, Shadow a, PyObject* x);
 std::optional<Shadow> numberConvert(RecordContext& rec, ir::TypeKind to, Shadow a);  // int(), float(), bool()
 
-// Pins run-time numbers among the arguments of a torch call that are not on the value stack themselves
-// (**keywords, or keywords of a partial), so that no symbolic number can replace them. False: the recording
-// has ended.
-bool pinHiddenNumbers(CallContext& ctx, std::vector<Shadow>& shadows);
-
 }  // namespace kintsugi::capture

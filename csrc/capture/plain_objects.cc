@@ -29,7 +29,7 @@ bool isPlainTuple(PyObject* tuple) {
 bool isIdentityValue(PyObject* object) {
   if (PyType_Check(object) || PyFunction_Check(object) || PyModule_Check(object) || PyCFunction_Check(object))
     return true;
-  return pyapi::isTorchConstant(object) || isEnumMember(object) || pyapi::isBoundEnumMember(object);
+  return pyapi::isPlainOfLibrary(object) || isEnumMember(object) || pyapi::isBoundEnumMember(object);
 }
 
 bool isEmptyTuple(PyObject* object) {

@@ -64,6 +64,7 @@ struct RecordContext {
   ExpectedFrames& expected;
   Pauses& pauses;
   Transforms& transforms;
+  TransientStores& transient;
   WatchedGenerators& watched;
   SourceSet& openSlices;
   TraceFacts& facts;

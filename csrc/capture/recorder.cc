@@ -28,6 +28,7 @@
 #include "support/contain.h"
 #include "support/fault.h"
 #include "support/verification.h"
+#include "torchapi/known_torch.h"
 
 namespace kintsugi::capture {
 
@@ -89,7 +90,7 @@ bool isQuietClose(Activation& act) {
 }
 
 bool isTorchFrame(pyapi::Frame* frame) {
-  return pyapi::isTorchCode(pyapi::codeOf(frame), pyapi::globalsOf(frame));
+  return torchapi::isTorchCode(pyapi::codeOf(frame), pyapi::globalsOf(frame));
 }
 
 // Does torch's own Python code run the frame, at once or through the standard library? What it does besides
@@ -118,7 +119,7 @@ bool Recorder::isExpected(pyapi::Frame* frame) {
   }
   if (torchCalls_.isInside()) {
     // A higher-order operator dispatches by itself, and knows nothing of our key.
-    const bool higher = pyapi::isKnownCode(pyapi::codeOf(frame), pyapi::CodeFamily::kHigherOrder);
+    const bool higher = pyapi::isKnownCode(pyapi::codeOf(frame), torchapi::CodeFamily::kHigherOrder);
     if (higher) ops_.pause();
     const bool abc = pyapi::asksAbc(pyapi::codeOf(frame));  // of a type that is pinned
     if (abc) pyapi::watchAbcs();
@@ -255,7 +256,8 @@ void Recorder::checkShadows(const ShadowFrame& frame, Activation& act, const Ins
                  PyUnicode_AsUTF8(pyapi::qualifiedNameOf(frame.code)), " at ", instr.index, " op ",
                  int(instr.op), ": ", frame.stack.size(), " against ", act.stackDepth());
   if (verifying()) {
-    std::string problem = shadowProblem(context_, frame, act, instr);
+    std::string problem = shadowProblem(
+        {constants_, frozen_, sources_, restored_, virtuals_, document_.trace, ops_}, frame, act, instr);
     if (!problem.empty() && hasOtherThreads(act.tstate)) {  // which may have changed what was just read
       context_.abort(diag::Code::KTG0303, {"by another thread"});
       problem.clear();
@@ -343,7 +345,7 @@ void Recorder::recordLeft(Activation& act, Flow how) {
   if (frames_.current() == nullptr && context_.live() && how == Flow::kReturn) finished_ = true;
   if (!context_.live()) return;
   faultPoint("left");
-  transforms_.frameExited(context_, *frame);
+  transient_.frameExited(*frame);
   if (how == Flow::kRaise && finalizers_.size() > 1) {  // in the order of the locals, when the traceback goes
     context_.abort(diag::Code::KTG0302, {finalizers_.firstName()});
     lifetimes_.releaseObjects();

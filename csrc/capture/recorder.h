@@ -94,7 +94,7 @@ class Recorder final : public StepObserver {
   RestoredFrames restored_;
   CurrentInstruction instruction_;
   WatchedGenerators watched_{virtuals_};
-  Transforms transforms_;  // that are active
+  Transforms transforms_{frames_};  // that are active
   TraceFacts facts_;
   FinalizedObjects finalized_{{kept_, sources_, virtuals_, exceptions_, dead_, pauses_, breakLog_}};
 
@@ -107,13 +107,14 @@ class Recorder final : public StepObserver {
                exceptions_, finalized_, finalizers_, frames_,   frozen_,        instruction_, ops_,
                overlays_,   pauses_,    sizeReads_,  states_,   virtuals_};
   TorchValues torchValues_{objects_, objects_, ops_, torchCalls_, virtuals_};
-  TorchSteps torch_{context_, document_, exceptions_, frames_, instruction_, ops_, torchCalls_, torchValues_};
+  TorchSteps torch_{torchRoles_, document_,  exceptions_, frames_,      instruction_, ops_,
+                    ops_,        sizeReads_, torchCalls_, torchValues_, virtuals_};
   Callees callees_{calleeRoles_, expected_, finalizers_, frames_,   instruction_,
                    options_,     pauses_,   torchCalls_, virtuals_, watched_};
   Breaks breaks_{steps_, breakLog_, frames_, instruction_, options_, virtuals_};
   Snapshots snapshots_{
       {breaks_, guards_, objects_, steps_}, document_, exceptions_, facts_, frames_, instruction_, virtuals_};
-  TransientStores transient_{context_, transforms_};
+  TransientStores transient_{{breaks_, guards_, objects_}, transforms_};
   Heap heap_{
       {breaks_, guards_, objects_, steps_, snapshots_, transient_}, document_.trace, overlays_, virtuals_};
   Stores stores_{{breaks_, guards_, guards_, objects_, objects_, heap_, contextRoles_}, frames_, virtuals_};
@@ -136,6 +137,9 @@ class Recorder final : public StepObserver {
                                     callees_, contextRoles_, contextRoles_};
   const Steps::Roles stepRoles_{breaks_,    breaks_,    guards_,       guards_,
                                 snapshots_, snapshots_, contextRoles_, contextRoles_};
+  const TorchSteps::Roles torchRoles_{breaks_,       guards_,       guards_,      guards_, objects_,
+                                      snapshots_,    steps_,        steps_,       steps_,  contextRoles_,
+                                      contextRoles_, contextRoles_, contextRoles_};
   const Callees::Roles calleeRoles_{breaks_,  guards_,  guards_, guards_, guards_,    objects_,
                                     objects_, objects_, steps_,  steps_,  snapshots_, snapshots_};
   FinalizerTracker finalizers_{
@@ -145,9 +149,9 @@ class Recorder final : public StepObserver {
                          breakLog_,  classVersions_, constants_,   dead_,      exceptions_,
                          finalized_, finalizers_,    frames_,      frozen_,    blocks_,
                          sources_,   restored_,      sameTensors_, sizeReads_, virtuals_};
-  RecordContext context_{guards_, objects_,    heap_,      stores_,     snapshots_,   steps_,
-                         torch_,  callees_,    lifetimes_, breaks_,     instruction_, expected_,
-                         pauses_, transforms_, watched_,   openSlices_, facts_,       tables_};
+  RecordContext context_{guards_,    objects_,   heap_,       stores_,      snapshots_, steps_,  torch_,
+                         callees_,   lifetimes_, breaks_,     instruction_, expected_,  pauses_, transforms_,
+                         transient_, watched_,   openSlices_, facts_,       tables_};
 
   bool finished_ = false;
   size_t argCount_ = 0;

@@ -124,6 +124,17 @@ class StepArguments {
   ~StepArguments() = default;
 };
 
+// Guards on arguments, and on what is known only at run time. Played by Guards.
+class RunTimePins {
+ public:
+  virtual bool pinDeep(Shadow& shadow, PyObject* object) = 0;
+  virtual bool guardTruth(ir::ValueId value, bool truth) = 0;
+  virtual bool guardScalar(ir::ValueId value, PyObject* number) = 0;
+
+ protected:
+  ~RunTimePins() = default;
+};
+
 // Objects that the trace knows by identity. Played by Objects.
 class KnownObjects {
  public:

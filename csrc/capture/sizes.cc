@@ -97,7 +97,7 @@ bool pinContiguity(RecordContext& rec, Shadow tensor, PyObject* object) {
 
 // The name of torch's method or attribute that a call uses; empty for Python code and operators. Names of C
 // functions and descriptors can't change.
-std::string nameOf(const CallContext& ctx) {
+std::string nameOf(const CallValues& ctx) {
   PyObject* callable = ctx.callable;
   const PyTypeObject* type = Py_TYPE(callable);
   if (type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type || type == &PyGetSetDescr_Type ||
@@ -342,7 +342,7 @@ std::optional<Flow> readSizes(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-bool decidesOnSlices(const CallContext& ctx) {
+bool decidesOnSlices(const CallValues& ctx) {
   if (ctx.positional < 2 || !PyTuple_Check(ctx.args[1])) return false;
   const std::string name = nameOf(ctx);
   if (name != "getitem" && name != "__getitem__") return false;
@@ -351,33 +351,6 @@ bool decidesOnSlices(const CallContext& ctx) {
     if (PySlice_Check(part) && !pyapi::isFullSlice(part)) return true;
   }
   return false;
-}
-
-pyapi::Ref<> hideSliceBounds(RecordContext& rec, PyObject* key) {
-  if (!PyTuple_Check(key)) return {};
-  pyapi::Ref<> made = pyapi::steal(PyTuple_New(PyTuple_GET_SIZE(key)));
-  for (Py_ssize_t i = 0; made && i < PyTuple_GET_SIZE(key); ++i) {
-    PyObject* part = PyTuple_GET_ITEM(key, i);
-    pyapi::Ref<> hidden;
-    if (PySlice_Check(part)) {
-      const pyapi::SliceParts slice = pyapi::partsOfSlice(part);
-      auto hide = [&rec](PyObject* bound) {
-        if (!PyLong_CheckExact(bound)) return pyapi::newRef(bound);
-        torchapi::TraceNumber number{.i = PyLong_AsLongLong(bound), .hidden = true};
-        if (PyErr_Occurred() != nullptr) {
-          PyErr_Clear();
-          return pyapi::newRef(bound);
-        }
-        return torchapi::makeSymNumber(rec.torch.numberSink(), number);
-      };
-      pyapi::Ref<> start = hide(slice.start), stop = hide(slice.stop);
-      if (!start || !stop) return {};
-      hidden = pyapi::steal(PySlice_New(start.get(), stop.get(), slice.step));
-      if (!hidden) return {};
-    }
-    PyTuple_SET_ITEM(made.get(), i, hidden ? hidden.release() : Py_NewRef(part));
-  }
-  return made;
 }
 
 }  // namespace kintsugi::capture

@@ -45,9 +45,8 @@ bool pinForBinding(CallContext& ctx, Shadow tensor, PyObject* object);
 // vary. Nothing: it is another call.
 std::optional<Flow> readSizes(CallContext& ctx, Shadow& result);
 
-// For `x[...]` with slices in a tuple, where the sizes of `x` vary. A binding leaves out a slice that takes
-// everything. hideSliceBounds() returns a key in which the binding can't see that; null if `key` will do.
-bool decidesOnSlices(const CallContext& ctx);
-pyapi::Ref<> hideSliceBounds(RecordContext& rec, PyObject* key);
+// True for `x[...]` with slices in a tuple: a binding leaves out a slice that takes everything, which hangs
+// on the sizes of `x`.
+bool decidesOnSlices(const CallValues& call);
 
 }  // namespace kintsugi::capture

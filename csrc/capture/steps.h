@@ -38,7 +38,11 @@
 
 namespace kintsugi::capture {
 
-class Steps final : public TraceWriter, public StaleReads, public OperatorLog, public InstructionRunner {
+class Steps final : public TraceWriter,
+                    public StaleReads,
+                    public OperatorLog,
+                    public InstructionRunner,
+                    public CallSteps {
  public:
   // The recorder makes some of these parts after this one.
   struct Roles {
@@ -85,19 +89,20 @@ class Steps final : public TraceWriter, public StaleReads, public OperatorLog, p
   void discardOperators() override { ops_.discard(); }
 
   // Runs the instruction unrecorded and writes it as a call. The caller pushes the result's shadow.
-  Flow callStep(CallValues& ctx, CallKind kind, const char* reason, Shadow& result);
+  Flow callStep(CallValues& ctx, CallKind kind, const char* reason, Shadow& result) override;
   // Runs an instruction whose result is known, and writes it as a call that may be deferred.
   Flow quietCall(CallValues& ctx);
   CallKind stepKind(PyObject* object);  // the kind of a step with such an argument
   // A model has the result: the instruction is not executed.
-  Flow replaceCall(CallValues& ctx, pyapi::Ref<> result);
+  Flow replaceCall(CallValues& ctx, pyapi::Ref<> result) override;
   Shadow appendCall(CallValues& ctx, CallKind kind, const std::vector<ir::Operand>& operands,
-                    ir::StateId snap, PyObject* result);
+                    ir::StateId snap, PyObject* result) override;
   // The call has raised: writes a step that is expected to raise again. False: no exit is possible here.
-  bool recordRaised(CallValues& ctx, CallKind kind, std::vector<ir::Operand> operands, ir::StateId snap);
+  bool recordRaised(CallValues& ctx, CallKind kind, std::vector<ir::Operand> operands,
+                    ir::StateId snap) override;
   // Makes the operands of a call without side effects on the recording, since the call may not be written at
   // all.
-  bool quietOperands(CallValues& ctx, std::vector<ir::Operand>& operands);
+  bool quietOperands(CallValues& ctx, std::vector<ir::Operand>& operands) override;
 
   void flushBlock() override;       // writes the pending guard block
   void invalidateReads() override;  // after an opaque step: everything has to be read again

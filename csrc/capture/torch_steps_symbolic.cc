@@ -3,13 +3,10 @@
 // While the call runs, each such number is replaced on the real value stack by a symbolic number
 // (torchapi/sym_number.h), so that the dispatcher's log says which argument it became. A binding that can't
 // take one gets the real number, and the trace is pinned to it. Nobody else sees the symbolic objects.
-#include <algorithm>
-#include <map>
+#include "capture/torch_steps.h"
 
-#include "capture/calls/model.h"
-#include "capture/numbers.h"
-#include "capture/record_context.h"
-#include "capture/sizes.h"
+#include <algorithm>
+
 #include "pyapi/slices.h"
 #include "support/check.h"
 #include "support/fault.h"
@@ -38,56 +35,58 @@ bool hasParts(PyObject* object) {
   return PyTuple_Check(object) || PyList_CheckExact(object) || PySlice_Check(object);
 }
 
+}  // namespace
+
 // Counts how often each number of the trace occurs in the object, at places where symbolic() looks.
-void countNumbers(RecordContext& rec, Shadow shadow, PyObject* object, std::map<ir::ValueId, int>& counts) {
+void TorchSteps::countNumbers(Shadow shadow, PyObject* object, NumberCounts& counts) {
   if (object == nullptr) return;
-  shadow = promoted(rec, shadow, object);
+  shadow = roles_.numbers.promoted(shadow, object);
   if (shadow.isValue() && isNumber(object)) ++counts[shadow.valueId()];
   if (!shadow.isVirtual() || !hasParts(object)) return;
-  for (size_t i = 0; i < rec.objects.virtualOf(shadow).parts.size(); ++i) {
-    countNumbers(rec, rec.objects.virtualOf(shadow).parts[i], partOf(object, i), counts);
+  for (size_t i = 0; i < virtuals_[shadow].parts.size(); ++i) {
+    countNumbers(virtuals_[shadow].parts[i], partOf(object, i), counts);
   }
 }
 
-}  // namespace
-
-bool pinHiddenNumbers(CallContext& ctx, std::vector<Shadow>& shadows) {
-  std::map<ir::ValueId, int> shown;
-  for (size_t n = 1; n <= ctx.popped && n <= ctx.frame.stack.size(); ++n) {
-    countNumbers(ctx.rec, ctx.frame.top(static_cast<int>(n)), ctx.act.peek(static_cast<int>(n)), shown);
+// Pins run-time numbers among the arguments that are not on the value stack themselves (**keywords, or
+// keywords of a partial), so that no symbolic number can replace them. False: the recording has ended.
+bool TorchSteps::pinHiddenNumbers(TorchCall& call, std::vector<Shadow>& shadows) {
+  NumberCounts shown;
+  for (size_t n = 1; n <= call.popped && n <= call.frame.stack.size(); ++n) {
+    countNumbers(call.frame.top(static_cast<int>(n)), call.act.peek(static_cast<int>(n)), shown);
   }
-  std::map<ir::ValueId, int> used;
-  for (size_t i = 0; i < shadows.size(); ++i) countNumbers(ctx.rec, shadows[i], ctx.args.any(i), used);
+  NumberCounts used;
+  for (size_t i = 0; i < shadows.size(); ++i) countNumbers(shadows[i], call.args.any(i), used);
   for (size_t i = 0; i < shadows.size(); ++i) {
-    std::map<ir::ValueId, int> here;
-    countNumbers(ctx.rec, shadows[i], ctx.args.any(i), here);
+    NumberCounts here;
+    countNumbers(shadows[i], call.args.any(i), here);
     const bool hidden = std::any_of(
         here.begin(), here.end(), [&](const auto& entry) { return used[entry.first] > shown[entry.first]; });
-    if (hidden && !ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return false;
+    if (hidden && !roles_.pins.pinDeep(shadows[i], call.args.any(i))) return false;
   }
   return true;
 }
 
 // Like pinDeep(), but numbers stay values.
 bool TorchSteps::pinForTorch(Shadow& shadow, PyObject* object) {
-  shadow = promoted(rec_, shadow, object);
+  shadow = roles_.numbers.promoted(shadow, object);
   if (shadow.isValue() && isNumber(object)) {
     if (document_.trace.values[shadow.valueId()].kind == ir::TypeKind::kObject || isLarge(object))
-      return rec_.guards.pinDeep(shadow, object);
+      return roles_.pins.pinDeep(shadow, object);
     return true;
   }
-  if (!shadow.isVirtual() || !hasParts(object)) return rec_.guards.pinDeep(shadow, object);
-  for (size_t i = 0; i < rec_.objects.virtualOf(shadow).parts.size(); ++i) {
-    Shadow part = rec_.objects.virtualOf(shadow).parts[i];
+  if (!shadow.isVirtual() || !hasParts(object)) return roles_.pins.pinDeep(shadow, object);
+  for (size_t i = 0; i < virtuals_[shadow].parts.size(); ++i) {
+    Shadow part = virtuals_[shadow].parts[i];
     if (!part.isNull() && !pinForTorch(part, partOf(object, i))) return false;
-    rec_.objects.virtualOf(shadow).parts[i] = part;
+    virtuals_[shadow].parts[i] = part;
   }
   return true;
 }
 
 // Returns the object to pass instead of `object`; empty if `object` itself will do.
 pyapi::Ref<> TorchSteps::symbolic(Shadow shadow, PyObject* object) {
-  if (object != nullptr) shadow = promoted(rec_, shadow, object);
+  if (object != nullptr) shadow = roles_.numbers.promoted(shadow, object);
   if (shadow.isValue() && isNumber(object) && !isLarge(object) && !torchCalls_.isPinned(shadow.valueId())) {
     torchapi::TraceNumber number{shadow.valueId(), document_.trace.values[shadow.valueId()].kind, 0, 0};
     if (number.kind == ir::TypeKind::kInt) {
@@ -101,8 +100,8 @@ pyapi::Ref<> TorchSteps::symbolic(Shadow shadow, PyObject* object) {
   if (!shadow.isVirtual() || !hasParts(object)) return {};
   std::vector<pyapi::Ref<>> parts;
   bool any = false;
-  for (size_t i = 0; i < rec_.objects.virtualOf(shadow).parts.size(); ++i) {
-    pyapi::Ref<> part = symbolic(rec_.objects.virtualOf(shadow).parts[i], partOf(object, i));
+  for (size_t i = 0; i < virtuals_[shadow].parts.size(); ++i) {
+    pyapi::Ref<> part = symbolic(virtuals_[shadow].parts[i], partOf(object, i));
     any = any || part;
     parts.push_back(part ? std::move(part) : pyapi::newRef(partOf(object, i)));
   }
@@ -124,24 +123,53 @@ pyapi::Ref<> TorchSteps::symbolic(Shadow shadow, PyObject* object) {
 
 void TorchSteps::pinNumber(ir::ValueId value) {
   PyObject* number = torchCalls_.numberOf(value);
-  if (number != nullptr && rec_.live()) rec_.guards.guardScalar(value, number);
+  if (number != nullptr && roles_.breaks.isLive()) roles_.pins.guardScalar(value, number);
+}
+
+// A binding leaves out a slice that takes everything. Returns a key in which it can't see that; null if `key`
+// will do.
+pyapi::Ref<> TorchSteps::hideSliceBounds(PyObject* key) {
+  if (!PyTuple_Check(key)) return {};
+  pyapi::Ref<> made = pyapi::steal(PyTuple_New(PyTuple_GET_SIZE(key)));
+  for (Py_ssize_t i = 0; made && i < PyTuple_GET_SIZE(key); ++i) {
+    PyObject* part = PyTuple_GET_ITEM(key, i);
+    pyapi::Ref<> hidden;
+    if (PySlice_Check(part)) {
+      const pyapi::SliceParts slice = pyapi::partsOfSlice(part);
+      auto hide = [this](PyObject* bound) {
+        if (!PyLong_CheckExact(bound)) return pyapi::newRef(bound);
+        torchapi::TraceNumber number{.i = PyLong_AsLongLong(bound), .hidden = true};
+        if (PyErr_Occurred() != nullptr) {
+          PyErr_Clear();
+          return pyapi::newRef(bound);
+        }
+        return torchapi::makeSymNumber(*this, number);
+      };
+      pyapi::Ref<> start = hide(slice.start), stop = hide(slice.stop);
+      if (!start || !stop) return {};
+      hidden = pyapi::steal(PySlice_New(start.get(), stop.get(), slice.step));
+      if (!hidden) return {};
+    }
+    PyTuple_SET_ITEM(made.get(), i, hidden ? hidden.release() : Py_NewRef(part));
+  }
+  return made;
 }
 
 // Executes the instruction with symbolic numbers among its arguments. If the binding refuses them before it
 // has called the dispatcher, it is called again with the real numbers.
-Flow TorchSteps::executeSymbolic(CallContext& ctx) {
-  Activation& act = ctx.act;
+Flow TorchSteps::executeSymbolic(TorchCall& call) {
+  Activation& act = call.act;
   std::vector<pyapi::Ref<>> originals;
-  originals.reserve(ctx.popped);
+  originals.reserve(call.popped);
   bool any = false;
   const bool tainted = torchCalls_.isTainted();
-  for (size_t n = 1; n <= ctx.popped && n <= ctx.frame.stack.size(); ++n) {
+  for (size_t n = 1; n <= call.popped && n <= call.frame.stack.size(); ++n) {
     PyObject*& slot = act.peek(static_cast<int>(n));
     originals.push_back(pyapi::newRef(slot));
     if (slot == nullptr) continue;
-    pyapi::Ref<> replaced = symbolic(ctx.frame.top(static_cast<int>(n)), slot);
-    if (ctx.hideSliceBounds) {
-      pyapi::Ref<> hidden = hideSliceBounds(rec_, replaced ? replaced.get() : slot);
+    pyapi::Ref<> replaced = symbolic(call.frame.top(static_cast<int>(n)), slot);
+    if (call.hideSliceBounds) {
+      pyapi::Ref<> hidden = hideSliceBounds(replaced ? replaced.get() : slot);
       if (hidden) replaced = std::move(hidden);
     }
     if (PyErr_Occurred()) PyErr_Clear();
@@ -152,20 +180,20 @@ Flow TorchSteps::executeSymbolic(CallContext& ctx) {
   // Making symbolic numbers may run Python code of torch. That is not the binding's doing, so it does not
   // taint the call.
   torchCalls_.setTainted(tainted);
-  if (!any) return rec_.execute(act, ctx.instr);
+  if (!any) return execute(call);
   PyObject** sp = act.sp;
   PyObject* kwnames = act.kwnames;
-  Flow flow = rec_.execute(act, ctx.instr);
-  if (flow == Flow::kNext && ctx.pushes) {  // no symbolic number may be in the result
-    PyObject*& pushed = act.peek(ctx.resultDepth);
+  Flow flow = execute(call);
+  if (flow == Flow::kNext && call.pushes) {  // no symbolic number may be in the result
+    PyObject*& pushed = act.peek(call.resultDepth);
     if (pyapi::Ref<> plain = torchapi::withoutSymNumbers(pushed)) Py_SETREF(pushed, plain.release());
     PyErr_Clear();
   }
   torchCalls_.clearNumbers();
   // If nothing has been done yet, the call is made again with the real numbers, so that an error message
   // names these.
-  if (flow != Flow::kRaise || ops_.hasEffects() || !rec_.live()) return flow;
-  ops_.discard();
+  if (flow != Flow::kRaise || log_.hasEffects() || !roles_.breaks.isLive()) return flow;
+  log_.discard();
   PyErr_Clear();
   KINTSUGI_CHECK(act.sp <= sp, "an instruction that raised has pushed");
   KINTSUGI_CHECK(static_cast<size_t>(sp - act.sp) <= originals.size(),
@@ -178,12 +206,12 @@ Flow TorchSteps::executeSymbolic(CallContext& ctx) {
   instruction_.setExecuted(false);  // the stack is as before the instruction
   faultPoint("again");
   for (size_t n = 1; n <= originals.size(); ++n) {
-    Shadow shadow = ctx.frame.top(static_cast<int>(n));
+    Shadow shadow = call.frame.top(static_cast<int>(n));
     if (act.peek(static_cast<int>(n)) != nullptr &&
-        !rec_.guards.pinDeep(shadow, act.peek(static_cast<int>(n))))
+        !roles_.pins.pinDeep(shadow, act.peek(static_cast<int>(n))))
       break;
   }
-  return rec_.execute(act, ctx.instr);
+  return execute(call);
 }
 
 }  // namespace kintsugi::capture

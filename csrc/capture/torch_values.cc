@@ -8,6 +8,7 @@
 #include "capture/plain_objects.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/plain.h"
+#include "torchapi/known_torch.h"
 
 namespace kintsugi::capture {
 
@@ -50,13 +51,13 @@ bool TorchValues::accepts(Shadow shadow, PyObject* object) const {
   }
   if (PySlice_Check(object) || PyRange_Check(object)) return true;
   if (PyFunction_Check(object) || PyModule_Check(object) || PyCFunction_Check(object)) return false;
-  return isIdentityValue(object) || pyapi::isA(object, pyapi::Known::kTorchGenerator);
+  return isIdentityValue(object) || pyapi::isA(object, torchapi::Known::kTorchGenerator);
 }
 
 bool TorchValues::hasStaticMeta(Shadow shadow, PyObject* tensor) const {
-  auto value =
-      shadow.isValue() ? std::optional(shadow.valueId()) : ops_.valueOf(torchapi::innermost(tensor).get());
-  return value && ops_.level(*value) == torchapi::MetaLevel::kFull;
+  auto value = shadow.isValue() ? std::optional(shadow.valueId())
+                                : tensors_.valueOf(torchapi::innermost(tensor).get());
+  return value && tensors_.level(*value) == torchapi::MetaLevel::kFull;
 }
 
 bool TorchValues::explainsNumbers(PyObject* result, const torchapi::DrainResult& drained) {
@@ -68,8 +69,9 @@ std::optional<Shadow> TorchValues::shadowOfTensor(PyObject* tensor) {
   if (!torchapi::isWrapper(tensor) && !torchapi::isExactTensorType(Py_TYPE(tensor)))
     return std::nullopt;                                    // operators make plain tensors
   if (torchapi::isZeroTensor(tensor)) return std::nullopt;  // it has no memory, but the trace's one would
-  if (auto value = ops_.valueOf(tensor)) return Shadow::value(*value);
-  if (!torchapi::isWrapper(tensor) || !ops_.valueOf(torchapi::innermost(tensor).get())) return std::nullopt;
+  if (auto value = tensors_.valueOf(tensor)) return Shadow::value(*value);
+  if (!torchapi::isWrapper(tensor) || !tensors_.valueOf(torchapi::innermost(tensor).get()))
+    return std::nullopt;
   if (auto known = known_.knownObject(tensor)) return known;
   return known_.newVirtual(VirtualKind::kOpaque, tensor);
 }
@@ -113,7 +115,7 @@ std::optional<Shadow> TorchValues::shadowOf(PyObject* result, const torchapi::Dr
     return list;
   }
   if (auto known = known_.knownObject(result)) return known;
-  if (PyUnicode_CheckExact(result) || pyapi::isTorchConstant(result)) return Shadow::constant();
+  if (PyUnicode_CheckExact(result) || pyapi::isPlainOfLibrary(result)) return Shadow::constant();
   return std::nullopt;
 }
 

@@ -15,15 +15,15 @@
 #include "capture/roles.h"
 #include "capture/tables/torch_calls.h"
 #include "capture/tables/virtual_table.h"
-#include "torchapi/op_recorder.h"
+#include "torchapi/call_log.h"
 
 namespace kintsugi::capture {
 
 class TorchValues final {
  public:
-  TorchValues(KnownObjects& known, FrameObjects& objects, torchapi::OpRecorder& ops,
+  TorchValues(KnownObjects& known, FrameObjects& objects, const torchapi::TensorIds& tensors,
               const TorchCalls& torchCalls, VirtualTable& virtuals)
-      : known_(known), objects_(objects), ops_(ops), torchCalls_(torchCalls), virtuals_(virtuals) {}
+      : known_(known), objects_(objects), tensors_(tensors), torchCalls_(torchCalls), virtuals_(virtuals) {}
 
   // True if the object may be an argument of a torch function that is recorded through the dispatcher.
   bool accepts(Shadow shadow, PyObject* object) const;
@@ -41,7 +41,7 @@ class TorchValues final {
 
   KnownObjects& known_;
   FrameObjects& objects_;
-  torchapi::OpRecorder& ops_;
+  const torchapi::TensorIds& tensors_;
   const TorchCalls& torchCalls_;
   VirtualTable& virtuals_;
 };

@@ -49,6 +49,9 @@ void checkSlot(const NativePlan& plan, uint32_t slot, const char* what) {
 void checkKernel(const NativePlan& plan, const runtime::NativeKernel& kernel) {
   KINTSUGI_CHECK(kernel.function != nullptr, "a kernel without code");
   for (const runtime::NativeMemory& memory : kernel.memory) checkSlot(plan, memory.slot, "a kernel works in");
+  for (const uint32_t at : kernel.values) {
+    KINTSUGI_CHECK(at < kernel.memory.size(), "number ", at, " of ", kernel.memory.size(), " addresses");
+  }
   for (const NativeMade& made : kernel.made) checkSlot(plan, made.slot, "a kernel makes");
   for (const runtime::NativePatch& patch : kernel.patches) {
     KINTSUGI_CHECK(patch.at < kernel.numbers.size() && patch.from < plan.sizeCount, "number ", patch.at,

@@ -7,7 +7,7 @@
 namespace kintsugi::driver {
 
 std::optional<NativeSegmentInfo> withFoldedConvolutions(const NativeSegmentInfo& info) {
-  if (info.strict || info.callsOnly || info.restride || !torchapi::hasFoldedConvolutions()) {
+  if (info.strict || info.callsOnly || info.restride || !runtime::processor().hasConvolutions()) {
     return std::nullopt;
   }
   NativeSegmentInfo changed = info;
@@ -17,7 +17,8 @@ std::optional<NativeSegmentInfo> withFoldedConvolutions(const NativeSegmentInfo&
   return pays ? std::optional(std::move(changed)) : std::nullopt;
 }
 
-bool makeConvolution(const ir::Trace& calls, uint32_t instruction, runtime::NativeCall& call) {
+bool makeConvolution(const ir::Trace& calls, uint32_t instruction, runtime::NativeDevice& device,
+                     runtime::NativeCall& call) {
   using F = passes::FoldedOperands;
   const ir::Instruction& ins = calls.code[instruction];
   const auto operands = calls.operandsOf(ins);
@@ -46,8 +47,8 @@ bool makeConvolution(const ir::Trace& calls, uint32_t instruction, runtime::Nati
   form.epsilon = operands[F::kEpsilon].f;
   form.activation = calls.strings[operands[F::kActivation].id];
   form.slope = operands[F::kSlope].f;
-  call.convolution = std::make_unique<torchapi::FoldedConvolution>(std::move(form));
-  return true;
+  call.convolution = device.makeConvolution(std::move(form));
+  return call.convolution != nullptr;
 }
 
 }  // namespace kintsugi::driver

@@ -15,6 +15,7 @@ namespace kintsugi::driver {
 std::optional<NativeSegmentInfo> withFoldedConvolutions(const NativeSegmentInfo& info);
 
 // The call of a `folded.convolution`, whose operands are slots. Always true.
-bool makeConvolution(const ir::Trace& calls, uint32_t instruction, runtime::NativeCall& call);
+bool makeConvolution(const ir::Trace& calls, uint32_t instruction, runtime::NativeDevice& device,
+                     runtime::NativeCall& call);
 
 }  // namespace kintsugi::driver

@@ -255,6 +255,9 @@ class PlanBuilder {
     bool steady = true;
     for (const passes::KernelAccess& access : kernel.accesses) {
       const uint32_t slot = slotOf_[access.node];
+      if (graph_.nodes[access.node].largest != 0) {  // a number that each run computes
+        out.values.push_back(static_cast<uint32_t>(out.memory.size()));
+      }
       out.memory.push_back({slot, access.offset * passes::elemSize(access.elem)});
       const bool toInput = access.store && graph_.nodes[access.node].kind == NodeKind::kInput;
       if (access.store) {
@@ -400,7 +403,7 @@ class PlanBuilder {
     call.grad = modes_.of[at];
     call.restride = info_.restride;
     const std::string& name = calls_.opNames[ins.opName];
-    const bool ok = name == ops::kFoldedConvolution ? makeConvolution(calls_, at, call)
+    const bool ok = name == ops::kFoldedConvolution ? makeConvolution(calls_, at, *plan_->device, call)
                     : ops::isTaped(name)            ? makeTaped(call, at, slots, used, liveness, reason)
                                                     : makeAten(call, at, args, liveness, reason);
     if (!ok) {

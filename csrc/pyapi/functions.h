@@ -54,7 +54,7 @@ inline const PyMethodDef* methodDefinitionOf(PyObject* descriptor) {
   return reinterpret_cast<PyMethodDescrObject*>(descriptor)->d_method;
 }
 inline const char* builtinName(PyObject* builtin) { return definitionOf(builtin)->ml_name; }
-// The name of a callable as messages of the evaluator have it, such as "torch.add()". A new reference, or
+// The name of a callable as messages of the evaluator have it, such as "math.floor()". A new reference, or
 // null with an exception.
 inline PyObject* callableText(PyObject* callable) { return _PyObject_FunctionStr(callable); }
 

@@ -11,6 +11,7 @@
 #include "pyapi/errors.h"
 #include "pyapi/frame.h"
 #include "pyapi/imports.h"
+#include "pyapi/lazy.h"
 #include "pyapi/made_polyfills.h"
 #include "pyapi/module_code.h"
 #include "pyapi/ref.h"
@@ -24,28 +25,25 @@ PyObject* knownObjects[static_cast<size_t>(Known::kCount)] = {};
 
 namespace {
 
-enum class There : uint8_t { kAlways, kOnImport };
-constexpr There kAlways = There::kAlways, kOnImport = There::kOnImport;
+constexpr auto kAlways = KnownObjectRow::kAlways, kOnImport = KnownObjectRow::kOnImport;
 
-struct ObjectRow {
-  const char* path;
-  There there;
-};
-constexpr ObjectRow kObjects[] = {
+constexpr KnownObjectRow kObjects[] = {
 #define KTG_KNOWN(member, path, there) {path, there},
 #include "pyapi/known_objects.def"
 #undef KTG_KNOWN
 };
 
-struct CodeRow {
-  CodeFamily family;
-  const char* path;
-};
-constexpr CodeRow kCodes[] = {
-#define KTG_KNOWN_CODE(family, path) {CodeFamily::family, path},
+constexpr KnownCodeRow kCodes[] = {
+#define KTG_KNOWN_CODE(family, path) {static_cast<uint8_t>(CodeFamily::family), path},
 #include "pyapi/known_code.def"
 #undef KTG_KNOWN_CODE
 };
+
+// The tables of all layers.
+std::vector<KnownTable*>& tables() {
+  static constinit Lazy<std::vector<KnownTable*>*> allSlot;
+  return *allSlot.get([] { return new std::vector<KnownTable*>{&tableOf(Known{})}; });
+}
 
 uint64_t modulesVersion() { return dictVersion(PyImport_GetModuleDict()); }
 
@@ -98,13 +96,6 @@ Search search(std::string_view text, Ref<>& found, std::vector<std::string>& inn
   return absent ? Search::kAbsent : busy ? Search::kBusy : Search::kMissing;
 }
 
-// When to look again for the object of a row.
-struct Waiting {
-  uint64_t version = 0;  // of sys.modules, when nothing was found
-  Search state = Search::kAbsent;
-};
-Waiting waiting[std::size(kObjects)];
-
 // The function that a name stands for, without its decorators.
 Ref<> innermost(Ref<> object) {
   for (int depth = 0; depth < 16 && object; ++depth) {
@@ -129,14 +120,23 @@ PyObject* innerCode(PyObject* code, const std::string& name) {
   return nullptr;
 }
 
-// The code objects listed in known_code.def.
+constexpr auto kPolyfills = static_cast<uint8_t>(CodeFamily::kPolyfills);
+
+// The code objects that the rows of all layers list.
 class KnownCode {
  public:
-  KnownCode() { waiting_.fill(true); }
+  KnownCode() { addRows(kCodes); }
 
-  bool contains(const PyCodeObject* code, CodeFamily family) {
-    const size_t i = index(family);
-    if (waiting_[i] && modulesVersion() != versions_[i]) {
+  void addRows(std::span<const KnownCodeRow> rows) {
+    rows_.insert(rows_.end(), rows.begin(), rows.end());
+    found_.resize(rows_.size());
+    waiting_.fill(true);
+    versions_.fill(0);  // no dict has version 0
+  }
+
+  bool contains(const PyCodeObject* code, uint8_t family) {
+    KINTSUGI_DCHECK(family < kMostFamilies, "family ", int{family});
+    if (waiting_[family] && modulesVersion() != versions_[family]) {
       PendingErrorScope keep;
       update(family);
     }
@@ -146,32 +146,32 @@ class KnownCode {
 
   // Looks for those rows of the family that were not found yet. The others are not visited again, since a
   // package has much code.
-  void update(CodeFamily family) {
+  void update(uint8_t family) {
     const uint64_t version = modulesVersion();
     bool busy = false;
-    waiting_[index(family)] = false;
-    for (size_t i = 0; i < std::size(kCodes); ++i) {
-      if (kCodes[i].family != family) continue;
-      const Search state = found_[i].done ? Search::kFound : find(kCodes[i], found_[i]);
+    waiting_[family] = false;
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      if (rows_[i].family != family) continue;
+      const Search state = found_[i].done ? Search::kFound : find(rows_[i], found_[i]);
       found_[i].state = state;
-      found_[i].done = state == Search::kFound && !isPackage(kCodes[i].path);
+      found_[i].done = state == Search::kFound && !isPackage(rows_[i].path);
       busy = busy || state == Search::kBusy;
-      if (!found_[i].done && state != Search::kMissing) waiting_[index(family)] = true;
+      if (!found_[i].done && state != Search::kMissing) waiting_[family] = true;
     }
-    versions_[index(family)] = busy ? 0 : version;  // no dict has version 0
+    versions_[family] = busy ? 0 : version;
   }
 
-  void addMade(PyObject* code, CodeFamily family) {
+  void addMade(PyObject* code, uint8_t family) {
     Found found;
     add(code, family, found);
   }
 
   std::vector<KnownRow> rows() {
-    for (size_t i = 0; i < kFamilies; ++i) update(static_cast<CodeFamily>(i));
+    for (uint8_t i = 0; i < kMostFamilies; ++i) update(i);
     std::vector<KnownRow> result;
-    for (size_t i = 0; i < std::size(kCodes); ++i) {
+    for (size_t i = 0; i < rows_.size(); ++i) {
       const Search state = found_[i].state;
-      result.push_back({kCodes[i].path,
+      result.push_back({rows_[i].path,
                         state == Search::kFound     ? ""
                         : state == Search::kMissing ? "missing"
                                                     : "absent",
@@ -181,29 +181,24 @@ class KnownCode {
   }
 
  private:
-  static constexpr size_t kFamilies = static_cast<size_t>(CodeFamily::kCount);
   struct Found {
     Search state = Search::kAbsent;
     bool done = false;
     size_t count = 0;
   };
 
-  static size_t index(CodeFamily family) {
-    KINTSUGI_DCHECK(static_cast<size_t>(family) < kFamilies, "family ", static_cast<int>(family));
-    return static_cast<size_t>(family);
-  }
-  static uint32_t bit(CodeFamily family) { return uint32_t{1} << index(family); }
+  static uint32_t bit(uint8_t family) { return uint32_t{1} << family; }
   static bool isPackage(std::string_view path) { return path.ends_with(".*"); }
 
-  void add(PyObject* code, CodeFamily family, Found& found) {
+  void add(PyObject* code, uint8_t family, Found& found) {
     auto [it, fresh] = families_.try_emplace(reinterpret_cast<PyCodeObject*>(code), 0);
     if (fresh) Py_INCREF(code);
     if ((it->second & bit(family)) == 0) ++found.count;
     it->second |= bit(family);
-    if (family == CodeFamily::kPolyfills) hideFramesOf(reinterpret_cast<PyCodeObject*>(code));
+    if (family == kPolyfills) hideFramesOf(reinterpret_cast<PyCodeObject*>(code));
   }
 
-  Search find(const CodeRow& row, Found& found) {
+  Search find(const KnownCodeRow& row, Found& found) {
     const std::string_view path = row.path;
     if (isPackage(path)) return findPackage(std::string(path.substr(0, path.size() - 2)), row.family, found);
     if (path.ends_with(":*")) return findModule(path.substr(0, path.size() - 2), row.family, found);
@@ -225,7 +220,7 @@ class KnownCode {
     return Search::kFound;
   }
 
-  Search findModule(std::string_view name, CodeFamily family, Found& found) {
+  Search findModule(std::string_view name, uint8_t family, Found& found) {
     PyObject* module = importedModule(name);
     if (module == nullptr) return Search::kAbsent;
     if (!PyModule_Check(module)) return Search::kMissing;
@@ -234,7 +229,7 @@ class KnownCode {
     return Search::kFound;
   }
 
-  Search findPackage(const std::string& name, CodeFamily family, Found& found) {
+  Search findPackage(const std::string& name, uint8_t family, Found& found) {
     PyObject* package = importedModule(name);
     if (package == nullptr) return Search::kAbsent;
     PyObject *key, *module;
@@ -259,9 +254,10 @@ class KnownCode {
 
   std::unordered_map<const PyCodeObject*, uint32_t> families_;  // keys are owned, and never freed
   std::unordered_set<PyObject*> collected_;                     // modules of packages, owned
-  Found found_[std::size(kCodes)];
-  std::array<bool, kFamilies> waiting_;
-  uint64_t versions_[kFamilies] = {};
+  std::vector<KnownCodeRow> rows_;
+  std::vector<Found> found_;  // of rows_
+  std::array<bool, kMostFamilies> waiting_;
+  std::array<uint64_t, kMostFamilies> versions_;
 };
 
 KnownCode& knownCode() {
@@ -271,19 +267,38 @@ KnownCode& knownCode() {
 
 }  // namespace
 
-PyObject* detail::findKnown(Known which) {
-  const auto i = static_cast<size_t>(which);
-  KINTSUGI_DCHECK(i < std::size(kObjects), "known object ", i);
+PyObject* KnownTable::look(size_t row) {
+  KINTSUGI_DCHECK(row < waiting_.size(), "known object ", row);
   if (Py_IsInitialized() == 0) return nullptr;
   const uint64_t version = modulesVersion();
-  if (waiting[i].version == version) return nullptr;
+  if (waiting_[row].version == version) return nullptr;
   PendingErrorScope keep;
   Ref<> found;
   std::vector<std::string> inner;
-  waiting[i].state = search(kObjects[i].path, found, inner);
-  if (waiting[i].state != Search::kBusy) waiting[i].version = version;
-  if (found) knownObjects[i] = found.release();  // never freed
-  return knownObjects[i];
+  const Search state = search(rows_[row].path, found, inner);
+  waiting_[row].missing = state == Search::kMissing;
+  if (state != Search::kBusy) waiting_[row].version = version;
+  if (found) found_[row] = found.release();  // never freed
+  return found_[row];
+}
+
+void KnownTable::lookForAll() {
+  for (size_t i = 0; i < waiting_.size(); ++i) {
+    if (rows_[i].there == kAlways) {
+      for (const Path& path : pathsOf(rows_[i].path)) Py_XDECREF(importModule(path.module.c_str()));
+      PyErr_Clear();
+    }
+    if (found_[i] == nullptr) look(i);
+  }
+}
+
+std::vector<KnownTable::Row> KnownTable::rows() {
+  std::vector<Row> result;
+  for (size_t i = 0; i < waiting_.size(); ++i) {
+    const bool found = found_[i] != nullptr || look(i) != nullptr;
+    result.push_back({rows_[i].path, rows_[i].there == kAlways, found, waiting_[i].missing});
+  }
+  return result;
 }
 
 PyObject* attributeOf(PyObject* object, const char* path) {
@@ -309,33 +324,33 @@ PyObject* attributeOf(PyObject* object, const char* path) {
   return found.release();
 }
 
-bool isKnownCode(const PyCodeObject* code, CodeFamily family) { return knownCode().contains(code, family); }
+KnownTable& tableOf(Known) {
+  static constinit Lazy<KnownTable*> tableSlot;
+  return *tableSlot.get([] { return new KnownTable(kObjects, detail::knownObjects); });
+}
+
+void addKnownObjects(KnownTable& table) { tables().push_back(&table); }
+void addKnownCode(std::span<const KnownCodeRow> rows) { knownCode().addRows(rows); }
+
+bool detail::isKnownCode(const PyCodeObject* code, uint8_t family) {
+  return knownCode().contains(code, family);
+}
 
 void findKnownObjects() {
   PendingErrorScope keep;
-  for (size_t i = 0; i < std::size(kObjects); ++i) {
-    if (kObjects[i].there == kAlways) {
-      for (const Path& path : pathsOf(kObjects[i].path)) Py_XDECREF(importModule(path.module.c_str()));
-      PyErr_Clear();
-    }
-    detail::findKnown(static_cast<Known>(i));
-  }
+  for (KnownTable* table : tables()) table->lookForAll();
 }
 
-void addPolyfill(PyObject* code) { knownCode().addMade(code, CodeFamily::kPolyfills); }
+void addPolyfill(PyObject* code) { knownCode().addMade(code, kPolyfills); }
 
-void hidePolyfills() { knownCode().update(CodeFamily::kPolyfills); }
+void hidePolyfills() { knownCode().update(kPolyfills); }
 
 std::vector<KnownRow> knownRows() {
   PendingErrorScope keep;
   std::vector<KnownRow> rows;
-  for (size_t i = 0; i < std::size(kObjects); ++i) {
-    const bool found = known(static_cast<Known>(i)) != nullptr;
-    rows.push_back({kObjects[i].path,
-                    found                                  ? ""
-                    : waiting[i].state == Search::kMissing ? "missing"
-                                                           : "absent",
-                    kObjects[i].there == kAlways, 0});
+  for (KnownTable* table : tables()) {
+    for (const KnownTable::Row& row : table->rows())
+      rows.push_back({row.path, row.found ? "" : row.missing ? "missing" : "absent", row.always, 0});
   }
   for (KnownRow& row : knownCode().rows()) rows.push_back(std::move(row));
   return rows;

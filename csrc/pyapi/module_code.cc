@@ -171,41 +171,30 @@ bool areOfPackage(PyObject* globals, std::string_view package) {
   return std::string_view(name).substr(0, name.find('.')) == package && areImported(globals);
 }
 
-namespace {
-
-// The same as isLoadedBy(), for globals that are asked for again and again. Globals that another loader has
-// made stay so until something is set in them, which changes the version of the dict. No two dicts ever have
-// the same version, so an address may be reused.
-bool mayBeLoadedBy(PyObject* globals, PyObject* package) {
+// The same as isLoadedBy(). Globals that another loader has made stay so until something is set in them,
+// which changes the version of the dict. No two dicts ever have the same version, so an address may be
+// reused.
+bool PackageCode::mayHave(PyObject* package, PyObject* globals) {
   constexpr size_t kMost = 4096;
-  static auto* others = new std::unordered_map<PyObject*, uint64_t>();
   const uint64_t version = dictVersion(globals);
-  const auto found = others->find(globals);
-  if (found != others->end() && found->second == version) return false;
+  const auto found = others_.find(globals);
+  if (found != others_.end() && found->second == version) return false;
   if (isLoadedBy(globals, package)) return true;
-  if (others->size() >= kMost) others->clear();
-  others->insert_or_assign(globals, version);
+  if (others_.size() >= kMost) others_.clear();
+  others_.insert_or_assign(globals, version);
   return false;
 }
 
-}  // namespace
-
-bool isTorchModule(PyObject* globals) {
-  PyObject* torch = known(Known::kTorch);
-  return torch != nullptr && PyDict_Check(globals) && mayBeLoadedBy(globals, torch);
+bool PackageCode::hasModule(PyObject* package, PyObject* globals) {
+  return package != nullptr && PyDict_Check(globals) && mayHave(package, globals);
 }
 
-bool isTorchCode(const PyCodeObject* code, PyObject* globals) {
-  // torch's modules and their code. They are never freed, so that no other dict can have such an address.
-  static auto* modules = new std::unordered_map<PyObject*, std::unordered_set<const PyCodeObject*>>();
-  auto it = modules->find(globals);
-  if (it == modules->end()) {
-    PyObject* torch = known(Known::kTorch);
-    if (torch == nullptr || !PyDict_Check(globals) || !mayBeLoadedBy(globals, torch) ||
-        !areImported(globals) || isInitializing(globals))
-      return false;
+bool PackageCode::hasCode(PyObject* package, const PyCodeObject* code, PyObject* globals) {
+  auto it = modules_.find(globals);
+  if (it == modules_.end()) {
+    if (!hasModule(package, globals) || !areImported(globals) || isInitializing(globals)) return false;
     Py_INCREF(globals);
-    it = modules->try_emplace(globals).first;
+    it = modules_.try_emplace(globals).first;
     for (PyObject* made : codeOfModule(globals)) {
       Py_INCREF(made);
       it->second.insert(reinterpret_cast<PyCodeObject*>(made));

@@ -5,7 +5,10 @@
 // Threads: the GIL is needed. Never leaves an exception pending.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "pyapi/internal.h"
@@ -20,7 +23,25 @@ bool isInitializing(PyObject* globals);
 // True if the module with these globals was loaded from a folder of the package (a module with a `__path__`).
 bool isLoadedBy(PyObject* globals, PyObject* package);
 
-// True if these are the globals of a module that was imported under a name of the package ("torch").
+// True if these are the globals of a module that was imported under a name of the package ("numpy").
 bool areOfPackage(PyObject* globals, std::string_view package);
+
+// The modules of one package and their code, for what is asked again and again. Modules that are found are
+// never freed, so that no other dict can have such an address.
+class PackageCode {
+ public:
+  // True if these are the globals of a module that was loaded from a folder of the package. Null: there is no
+  // such package.
+  bool hasModule(PyObject* package, PyObject* globals);
+  // True if the code was made by such a module, and these are the module's globals.
+  bool hasCode(PyObject* package, const PyCodeObject* code, PyObject* globals);
+
+ private:
+  bool mayHave(PyObject* package, PyObject* globals);
+
+  std::unordered_map<PyObject*, std::unordered_set<const PyCodeObject*>> modules_;  // owned
+  // Globals that another loader has made, with the versions of the dicts.
+  std::unordered_map<PyObject*, uint64_t> others_;
+};
 
 }  // namespace kintsugi::pyapi

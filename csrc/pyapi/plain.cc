@@ -3,28 +3,38 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <optional>
 
 #include "pyapi/internal.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/types.h"
+#include "support/check.h"
 
 namespace kintsugi::pyapi {
 
 namespace {
 
-// torch.device is compared by value. Its type is static: nobody can subclass or patch it.
-bool isTorchDevice(PyTypeObject* type) { return isKnown(type, Known::kTorchDevice); }
+// The types that other layers have registered.
+struct PlainTypes {
+  PyTypeObject* types[8] = {};
+  PlainKind kinds[8] = {};
+  size_t count = 0;
+  PyTypeObject* boundEnums = nullptr;
 
-// Named constants of torch, such as dtypes. Each is one object, compared and hashed by identity. Their types
-// are static.
-bool isTorchName(PyTypeObject* type) {
-  return isKnown(type, Known::kTorchDtype) || isKnown(type, Known::kTorchLayout) ||
-         isKnown(type, Known::kTorchMemoryFormat);
+  std::optional<PlainKind> kindOf(const PyTypeObject* type) const {
+    for (size_t i = 0; i < count; ++i) {
+      if (types[i] == type) return kinds[i];
+    }
+    return std::nullopt;
+  }
+};
+constinit PlainTypes g_plainTypes;
+
+// Tuples that are compared by value.
+bool isValueTuple(PyObject* object) {
+  return PyTuple_CheckExact(object) || g_plainTypes.kindOf(Py_TYPE(object)) == PlainKind::kTuple;
 }
-
-// Tuples that are compared by value: the built-in type, and torch's static subclass for shapes.
-bool isValueTuple(PyObject* object) { return PyTuple_CheckExact(object) || isA(object, Known::kTorchSize); }
 
 // numpy's numbers: immutable, with static types. The number comes right after the object's head.
 struct NumberRow {
@@ -211,7 +221,7 @@ bool orderedKeysAre(PyObject* odict, PyObject* tuple) {
 }  // namespace
 
 bool isPlain(PyObject* object) {
-  if (isPlainScalar(object) || isTorchDevice(Py_TYPE(object)) || isTorchName(Py_TYPE(object))) {
+  if (isPlainScalar(object) || isPlainOfLibrary(object)) {
     return true;
   }
   if (!isValueTuple(object)) {
@@ -225,14 +235,24 @@ bool isPlain(PyObject* object) {
   return true;
 }
 
-bool isTorchConstant(PyObject* object) {
-  return isTorchDevice(Py_TYPE(object)) || isTorchName(Py_TYPE(object));
+void addPlainType(PyTypeObject* type, PlainKind kind) {
+  if (type == nullptr) return;
+  KINTSUGI_CHECK(g_plainTypes.count < std::size(g_plainTypes.types), "too many plain types");
+  g_plainTypes.types[g_plainTypes.count] = type;
+  g_plainTypes.kinds[g_plainTypes.count] = kind;
+  ++g_plainTypes.count;
 }
+
+bool isPlainOfLibrary(PyObject* object) {
+  const auto kind = g_plainTypes.kindOf(Py_TYPE(object));
+  return kind && *kind != PlainKind::kTuple;
+}
+
+void setBoundEnums(PyTypeObject* metaclass) { g_plainTypes.boundEnums = metaclass; }
 
 bool isBoundEnumMember(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  PyObject* enumeration = known(Known::kTorchAttentionKernel);
-  if (enumeration == nullptr || Py_TYPE(type) != Py_TYPE(enumeration)) {
+  if (g_plainTypes.boundEnums == nullptr || Py_TYPE(type) != g_plainTypes.boundEnums) {
     return false;
   }
   static PyObject* name = PyUnicode_InternFromString("__entries");
@@ -255,7 +275,9 @@ bool isBoundEnumMember(PyObject* object) {
   return false;
 }
 
-bool isComparedByValue(PyObject* object) { return !isTorchName(Py_TYPE(object)) && isPlain(object); }
+bool isComparedByValue(PyObject* object) {
+  return g_plainTypes.kindOf(Py_TYPE(object)) != PlainKind::kName && isPlain(object);
+}
 
 bool isNumpyNumber(PyObject* object) { return numberBytes(Py_TYPE(object)) != 0; }
 
@@ -298,7 +320,7 @@ bool plainEquals(PyObject* a, PyObject* b) {
   if (const size_t bytes = numberBytes(Py_TYPE(a)); bytes != 0) {
     return std::memcmp(a + 1, b + 1, bytes) == 0;
   }
-  return isTorchDevice(Py_TYPE(a)) && plainRichEquals(a, b);
+  return g_plainTypes.kindOf(Py_TYPE(a)) == PlainKind::kValue && plainRichEquals(a, b);
 }
 
 bool plainHash(PyObject* key, Py_hash_t* hash) {

@@ -1,9 +1,9 @@
 // Plain constants, and dict and set look-ups that never run Python code.
 //
 // A plain constant is an immutable value of an exact built-in type (int, float, complex, bool, str, bytes,
-// None, Ellipsis, torch.device, and tuples of these): its hash and comparison are C code that calls no code
-// of the program. Everything else is compared by identity here; where only a user's `__eq__` could tell, the
-// answer is "unknown".
+// None, Ellipsis, and tuples of these) or of a type that another layer has registered: its hash and
+// comparison are C code that calls no code of the program. Everything else is compared by identity here;
+// where only a user's `__eq__` could tell, the answer is "unknown".
 //
 //   isPlain(("a", 1)): true;   isPlain(["a"]): false;   isPlain(MyInt(1)): false, a class of the program
 //
@@ -17,12 +17,24 @@ namespace kintsugi::pyapi {
 
 bool isPlain(PyObject* object);
 
-// A dtype, device, layout or memory format of torch's: immutable, of a static type.
-bool isTorchConstant(PyObject* object);
-// Is it a named member of an enumeration that torch binds? It lives as long as the process.
+// Types of other libraries whose objects are plain. Their types are static: nobody can subclass or patch
+// them.
+enum class PlainKind : uint8_t {
+  kValue,  // compared by value
+  kName,   // named constants: each is one object, compared and hashed by identity
+  kTuple,  // a subclass of tuple, compared by value
+};
+// Called when the extension is loaded. Null: the library has no such type.
+void addPlainType(PyTypeObject* type, PlainKind kind);
+// True for an object of such a type that is no tuple.
+bool isPlainOfLibrary(PyObject* object);
+
+// The class of the classes of enumerations that a library binds in C++ (pybind11). Called as addPlainType().
+void setBoundEnums(PyTypeObject* metaclass);
+// Is it a named member of such an enumeration? It lives as long as the process.
 bool isBoundEnumMember(PyObject* object);
 
-// True for a plain constant that programs make anew where they need it: a torch.device, a torch.Size, tuples
+// True for a plain constant that programs make anew where they need it: objects compared by value, and tuples
 // of these. A guard on such an object compares its value.
 bool isComparedByValue(PyObject* object);
 

@@ -1,5 +1,7 @@
 #include "runtime/native_device.h"
 
+#include <utility>
+
 namespace kintsugi::runtime {
 
 namespace {
@@ -8,6 +10,15 @@ void runRange(void* context, int64_t begin, int64_t end) {
   const auto& launch = *static_cast<const KernelLaunch*>(context);
   launch.function(launch.memory, launch.numbers, begin, end);
 }
+
+class ProcessorConvolution final : public NativeConvolution {
+ public:
+  explicit ProcessorConvolution(torchapi::ConvolutionForm form) : folded_(std::move(form)) {}
+  torchapi::AtenCall::Status run(torchapi::Value* values) const override { return folded_.run(values); }
+
+ private:
+  torchapi::FoldedConvolution folded_;
+};
 
 class Processor final : public NativeDevice {
  public:
@@ -27,6 +38,16 @@ class Processor final : public NativeDevice {
   void multiply(const torchapi::ProductShape& shape, const float* left, const float* right,
                 float* result) override {
     torchapi::multiplyFloats(shape, left, right, result);
+  }
+
+  bool hasConvolutions() const override { return torchapi::hasFoldedConvolutions(); }
+  std::unique_ptr<NativeConvolution> makeConvolution(torchapi::ConvolutionForm form) override {
+    return std::make_unique<ProcessorConvolution>(std::move(form));
+  }
+
+  torchapi::RowUpdateStatus updateRows(const torchapi::RowUpdate& update, void* target, void* index,
+                                       void* source) override {
+    return torchapi::updateRows(update, target, index, source);
   }
 };
 

@@ -19,7 +19,6 @@
 #include "runtime/native_device.h"
 #include "support/target.h"
 #include "torchapi/aten_call.h"
-#include "torchapi/folded_convolution.h"
 #include "torchapi/native_tensors.h"
 #include "torchapi/products.h"
 #include "torchapi/row_updates.h"
@@ -94,6 +93,7 @@ struct NativeKernel {
   KernelFunction function = nullptr;
   std::shared_ptr<const void> code;
   std::vector<Memory> memory;
+  std::vector<uint32_t> values;  // which of these are numbers, read from the frame
   std::vector<Made> made;        // tensors to make before
   std::vector<int64_t> numbers;  // the extent of the inner dimension first
   std::vector<NativePatch> patches;
@@ -159,7 +159,7 @@ struct NativeCall {
   };
   std::optional<Rows> rows;
   // Instead of `call`: a convolution with the operators that follow it.
-  std::unique_ptr<torchapi::FoldedConvolution> convolution;
+  std::unique_ptr<NativeConvolution> convolution;
   // Instead of `call`: an operator that runs with autograd, or the gradients of such an operator.
   std::unique_ptr<torchapi::TapedCall> taped;
   struct Tape {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/replay_program.h"
+#include "support/check.h"
 #include "torchapi/op_effects.h"
 
 namespace kintsugi::runtime {
@@ -183,6 +184,9 @@ bool runKernel(const NativeKernel& kernel, int64_t minWorkPerThread, NativeFrame
   frame.memory.resize(kernel.memory.size());
   for (size_t k = 0; k < kernel.memory.size(); ++k) {
     frame.memory[k] = pointerTo(kernel.memory[k], frame);
+    KINTSUGI_DCHECK((frame.values[kernel.memory[k].slot].kind != ValueKind::kTensor) ==
+                        (std::ranges::find(kernel.values, k) != kernel.values.end()),
+                    "an address of a number that the device is not told of, or of a tensor: ", k);
   }
   frame.outside = 0;
   if (kernel.checks) {
@@ -197,7 +201,7 @@ bool runKernel(const NativeKernel& kernel, int64_t minWorkPerThread, NativeFrame
       kernel.flat || kernel.chunk != 0 ? kernel.cost : kernel.cost * std::max<int64_t>(1, numbers[0]);
   const int64_t grain = std::max<int64_t>(1, minWorkPerThread / unit);
   NativeDevice& device = *frame.plan->device;
-  device.launch({kernel.function, numbers.data(), frame.memory.data(), count, grain});
+  device.launch({kernel.function, numbers.data(), frame.memory.data(), count, grain, kernel.values});
   if (kernel.checks) {
     device.synchronize();
   }
@@ -296,9 +300,9 @@ torchapi::AtenCall::Status writeInPlace(const NativeCall& call, NativeFrame& fra
   using Status = torchapi::AtenCall::Status;
   if (call.rows) {
     const Value& target = frame.values[call.target];
-    const torchapi::RowUpdateStatus status =
-        torchapi::updateRows(call.rows->update, target.tensor, frame.values[call.rows->index].tensor,
-                             frame.values[call.rows->source].tensor);
+    const torchapi::RowUpdateStatus status = frame.plan->device->updateRows(
+        call.rows->update, target.tensor, frame.values[call.rows->index].tensor,
+        frame.values[call.rows->source].tensor);
     if (status == torchapi::RowUpdateStatus::kDone) {
       torchapi::retainTensor(target.tensor);
       frame.values[call.rows->result] = target;

@@ -15,8 +15,8 @@
 #include "pyapi/abc_registry.h"
 #include "pyapi/int_text.h"
 #include "pyapi/ref.h"
-#include "pyapi/torch_patches.h"
 #include "torchapi/op_log.h"
+#include "torchapi/torch_patches.h"
 
 namespace kintsugi::torchapi {
 
@@ -178,7 +178,7 @@ GlobalState GlobalState::current() {
     readFunctionModes(functionModes, state);
   }
   state.words[kModes] |= autocastNesting() << 32;
-  const pyapi::TorchPatches& patches = pyapi::torchPatches();
+  const TorchPatches& patches = torchPatches();
   state.words[kPatches] = (patches.epoch & kEpoch) | (pyapi::abcRegistrations() << kAbcShift & kAbcs) |
                           (patches.operators ? kPatchedOperators : 0);
   return state;

@@ -225,6 +225,45 @@ def test_operators_are_named_in_few_files_of_the_package(tree: Path) -> None:
     ]
 
 
+def test_private_headers_are_kept_from_single_files(tree: Path) -> None:
+    write(tree, "csrc/layers.toml", LAYERS + '[private]\n"ir/hidden.h" = ["ir/part"]\n')
+    write(tree, "csrc/ir/hidden.h", "#include <vector>\n")
+    missing = "csrc/layers.toml: [private] names ir/part, which does not exist"
+    assert check_layers.check_tree(tree) == [missing]
+    write(tree, "csrc/ir/part_of_more.cc", '#include "ir/hidden.h"\n')
+    write(tree, "csrc/ir/part.h", '#include "ir/b.h"\n')
+    assert check_layers.check_tree(tree) == []
+    write(tree, "csrc/ir/part.cc", '#include "ir/hidden.h"\n')
+    assert check_layers.check_tree(tree) == [
+        "csrc/ir/part.cc: ir/part may not include ir/hidden.h, nor through others"
+    ]
+
+
+@pytest.mark.parametrize("text", ['f("torch.nn");', 'KTG_KNOWN(kX, "torch:x", kAlways)', 'f("torch");'])
+def test_only_torchapi_has_tables_of_torchs_objects(tmp_path: Path, text: str) -> None:
+    rules = (ROOT / "csrc" / "layers.toml").read_text()
+    write(tmp_path, "csrc/layers.toml", rules)
+    for name, wrong in [("pyapi/x.def", True), ("torchapi/x.def", False)]:
+        path = write(tmp_path, f"csrc/{name}", f"// torch:x\n{text}\n")
+        assert bool(list(check_layers.check_file(path, tmp_path / "csrc", tomllib.loads(rules)))) == wrong
+
+
+@pytest.mark.parametrize(
+    "text", ["RecordContext& rec_;", "RecordContext* const rec_;", "std::unique_ptr<RecordContext> x;"]
+)
+def test_no_part_of_the_recorder_holds_the_context(tmp_path: Path, text: str) -> None:
+    rules = (ROOT / "csrc" / "layers.toml").read_text()
+    write(tmp_path, "csrc/layers.toml", rules)
+    for name, held in [
+        ("capture/part.h", True),
+        ("capture/recorder.h", False),
+        ("capture/record/half.h", False),
+    ]:
+        path = write(tmp_path, f"csrc/{name}", f"class A {{\n  {text}\n}};\nvoid f(RecordContext& rec);\n")
+        problems = list(check_layers.check_file(path, tmp_path / "csrc", tomllib.loads(rules)))
+        assert len(problems) == (1 if held else 0)
+
+
 FEATURES = """
 kintsugi_torch_has(HEADERS c10/core/GradMode.h "f()")
 kintsugi_torch_has(NODES torch/csrc/autograd/function.h "g()")

@@ -9,6 +9,7 @@
 #include "pyapi/abc_registry.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/types.h"
+#include "torchapi/known_torch.h"
 #include "torchapi/tensor_access.h"
 
 namespace kintsugi::capture {
@@ -38,9 +39,9 @@ Decider deciderOf(PyObject* cls, bool instances) {
                Known::kUnionAliasInstanceCheck, Known::kUnionAliasSubclassCheck}))
     return Decider::kAlias;
   if (pyapi::isKnown(hook, Known::kProtocolInstanceCheck)) return Decider::kProtocol;
-  const bool torch =
-      PyFunction_Check(hook) && pyapi::isTorchCode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(hook)),
-                                                   PyFunction_GET_GLOBALS(hook));
+  const bool torch = PyFunction_Check(hook) &&
+                     torchapi::isTorchCode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(hook)),
+                                           PyFunction_GET_GLOBALS(hook));
   return torch ? Decider::kTorch : Decider::kAnyone;
 }
 

@@ -18,6 +18,7 @@
 #include "pyapi/object_layout.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/types.h"
+#include "torchapi/known_torch.h"
 
 namespace kintsugi::capture {
 
@@ -137,7 +138,7 @@ struct Copier {
 
   static bool isOwnCopy(PyObject* x) {
     if (isPlain(x) || PyRange_Check(x)) return true;
-    return isIdentityValue(x) && !PyModule_Check(x) && !pyapi::isA(x, pyapi::Known::kTorchDevice);
+    return isIdentityValue(x) && !PyModule_Check(x) && !pyapi::isA(x, torchapi::Known::kTorchDevice);
   }
 
   bool copyable(PyObject* x, int depth) {

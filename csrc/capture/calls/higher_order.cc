@@ -7,6 +7,7 @@
 #include "pyapi/functions.h"
 #include "pyapi/known_objects.h"
 #include "torchapi/global_state.h"
+#include "torchapi/known_torch.h"
 #include "torchapi/op_effects.h"
 #include "torchapi/transforms.h"
 
@@ -14,7 +15,7 @@ namespace kintsugi::capture {
 
 namespace {
 
-using pyapi::CodeFamily;
+using torchapi::CodeFamily;
 
 // For each operator, the function that torch hands to its compiler, and the polyfill.
 struct CompiledOperator {
@@ -136,7 +137,7 @@ CallModel modelOfCode(PyObject* code) {
 
 std::optional<Flow> mapOperatorCall(CallContext& ctx, Shadow& result) {
   const ShadowFrame* caller = ctx.frame.caller;
-  const bool ours = pyapi::isKnown(ctx.callable, pyapi::Known::kMapOperator) && caller != nullptr &&
+  const bool ours = pyapi::isKnown(ctx.callable, torchapi::Known::kMapOperator) && caller != nullptr &&
                     pyapi::isKnownCode(ctx.frame.code, CodeFamily::kMapCall) &&
                     pyapi::isPolyfill(caller->code);
   if (!ours || !ctx.rec.guards.pin(ctx.callableShadow, ctx.callable)) return std::nullopt;

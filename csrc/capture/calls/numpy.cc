@@ -6,6 +6,8 @@
 // of objects call their elements.
 #include "capture/calls/numpy.h"
 
+#include "capture/calls/model.h"
+
 #include <algorithm>
 #include <initializer_list>
 #include <unordered_set>
@@ -13,6 +15,7 @@
 #include "pyapi/functions.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/types.h"
+#include "torchapi/known_torch.h"
 
 namespace kintsugi::capture {
 
@@ -144,7 +147,7 @@ bool isInert(PyObject* object) {
     PyErr_Clear();
     return objects && objects.get() == Py_False;
   }
-  const bool sizes = pyapi::isA(object, Known::kTorchSize);
+  const bool sizes = pyapi::isA(object, torchapi::Known::kTorchSize);
   if (PyTuple_CheckExact(object) || PyList_CheckExact(object) || sizes) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
       if (!isInert(PySequence_Fast_GET_ITEM(object, i))) return false;

@@ -7,7 +7,8 @@
 // the program has not done so, nothing is numpy's.
 #pragma once
 
-#include "capture/calls/model.h"
+#include "capture/call_context.h"
+#include "capture/interpreter.h"
 
 namespace kintsugi::capture {
 

@@ -10,6 +10,7 @@
 #include "pyapi/lazy.h"
 
 #include "pyapi/plain.h"
+#include "torchapi/known_torch.h"
 
 namespace kintsugi::capture {
 
@@ -46,7 +47,7 @@ bool joinsTensors(PyObject* callable) {
   static constinit pyapi::Lazy<const std::unordered_set<const PyMethodDef*>*> definitionsSlot;
   const std::unordered_set<const PyMethodDef*>* definitions = definitionsSlot.get([] {
     auto* found = new std::unordered_set<const PyMethodDef*>();
-    PyObject* owner = pyapi::known(pyapi::Known::kVariableFunctions);
+    PyObject* owner = pyapi::known(torchapi::Known::kVariableFunctions);
     for (const char* name : {"stack", "cat", "concat", "concatenate", "hstack", "vstack", "dstack",
                              "row_stack", "column_stack"}) {
       pyapi::Ref<> function = pyapi::steal(owner != nullptr ? pyapi::attributeOf(owner, name) : nullptr);

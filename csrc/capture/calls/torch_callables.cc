@@ -7,15 +7,16 @@
 #include "pyapi/functions.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
-#include "pyapi/torch_patches.h"
 #include "pyapi/types.h"
+#include "torchapi/known_torch.h"
+#include "torchapi/torch_patches.h"
 
 namespace kintsugi::capture {
 
 namespace {
 
-using pyapi::Known;
 using pyapi::known;
+using torchapi::Known;
 
 // The definitions of the C functions in torch's namespaces. Their memory is never freed, so no other function
 // can have such an address.
@@ -76,8 +77,8 @@ Functions torchFunctions() {
   for (const char* name : kTensorMethods) {
     PyObject* method = tensor != nullptr ? PyDict_GetItemString(pyapi::dictOf(tensor), name) : nullptr;
     if (method != nullptr && PyFunction_Check(method) &&
-        pyapi::isTorchCode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(method)),
-                           PyFunction_GET_GLOBALS(method)))
+        torchapi::isTorchCode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(method)),
+                              PyFunction_GET_GLOBALS(method)))
       add(method);
   }
   return found;
@@ -112,7 +113,7 @@ bool isTorchFunctional(PyObject* function) {
   const Functions* functions = functionsSlot.get([] { return new Functions(torchFunctions()); });
   const auto it = functions->find(function);
   return it != functions->end() && it->second == PyFunction_GET_CODE(function) &&
-         pyapi::torchPatches().epoch == 0;
+         torchapi::torchPatches().epoch == 0;
 }
 
 }  // namespace kintsugi::capture

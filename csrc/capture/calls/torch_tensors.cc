@@ -11,6 +11,7 @@
 #include "pyapi/plain.h"
 #include "torchapi/dispatched.h"
 #include "torchapi/global_state.h"
+#include "torchapi/known_torch.h"
 #include "torchapi/transforms.h"
 
 namespace kintsugi::capture {
@@ -20,7 +21,7 @@ namespace {
 // True if the object is equal in every call: written in the program, or a list or tuple of such that the
 // trace makes.
 bool isLiteral(RecordContext& rec, Shadow shadow, PyObject* object) {
-  if (shadow.isConst()) return isPlainDeep(object) || pyapi::isTorchConstant(object);
+  if (shadow.isConst()) return isPlainDeep(object) || pyapi::isPlainOfLibrary(object);
   if (!shadow.isVirtual() || !(PyTuple_CheckExact(object) || PyList_CheckExact(object))) return false;
   const Virtual& v = rec.objects.virtualOf(shadow);
   if ((v.kind != VirtualKind::kList && v.kind != VirtualKind::kTuple) || v.value != ir::kNone) return false;
@@ -107,7 +108,7 @@ bool areSizes(const CallContext& ctx, size_t first) {
   bool numbers = ctx.kwnames == nullptr;
   for (size_t i = first; i < ctx.total(); ++i) {
     numbers = numbers && (PyLong_CheckExact(ctx.args[i]) ||
-                          (ctx.total() == first + 1 && pyapi::isA(ctx.args[i], pyapi::Known::kTorchSize)));
+                          (ctx.total() == first + 1 && pyapi::isA(ctx.args[i], torchapi::Known::kTorchSize)));
   }
   return numbers;
 }

@@ -12,6 +12,7 @@
 #include "pyapi/imports.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
+#include "torchapi/known_torch.h"
 #include "torchapi/op_effects.h"
 
 namespace kintsugi::capture {
@@ -25,7 +26,7 @@ Flow enterModel(CallContext& ctx, Shadow& result) {
     if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   // Operators below grad() track gradients only if its caller's mode does.
-  const bool tracks = pyapi::isKnown(ctx.callable, pyapi::Known::kGradIncrement);
+  const bool tracks = pyapi::isKnown(ctx.callable, torchapi::Known::kGradIncrement);
   // torch's code imports this module while the transform is active, where no step is possible. So it is
   // imported now.
   if (tracks) {
@@ -33,7 +34,7 @@ Flow enterModel(CallContext& ctx, Shadow& result) {
     Py_XDECREF(pyapi::importModule("torch._dynamo.compiled_autograd"));
     PyErr_Clear();
   }
-  if (!ctx.rec.transforms.enter(ctx.rec, !tracks || torchapi::gradMode()))
+  if (!ctx.rec.transforms.enter(!tracks || torchapi::gradMode()))
     ctx.rec.abort(diag::Code::KTG0109, {"a transform that the program enters itself"});
   result = Shadow::constant();
   return run(ctx);
@@ -46,7 +47,7 @@ Flow leaveModel(CallContext& ctx, Shadow& result) {
 
 // A flag that only matters while a transform is active. torch's code resets it.
 Flow innerStateModel(CallContext& ctx, Shadow& result) {
-  if (!Transforms::isInside(ctx.rec)) return opaqueModel(ctx, result);
+  if (!ctx.rec.transforms.isInside()) return opaqueModel(ctx, result);
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
@@ -61,7 +62,7 @@ bool calledByTransform(const ShadowFrame& innermost) {
   for (const ShadowFrame* frame = &innermost; frame != nullptr; frame = frame->caller) {
     if (isTransformCode(frame->code)) return true;
     const bool manager = pyapi::isKnownCode(frame->code, pyapi::CodeFamily::kContextManagers) ||
-                         pyapi::isKnownCode(frame->code, pyapi::CodeFamily::kSwitchesHooks);
+                         pyapi::isKnownCode(frame->code, torchapi::CodeFamily::kSwitchesHooks);
     if (!manager) return false;
   }
   return false;
@@ -148,7 +149,7 @@ static_assert(statesAreNamed(kRows));
 }  // namespace
 
 bool isWholeTransform(PyCodeObject* code) {
-  return pyapi::isKnownCode(code, pyapi::CodeFamily::kWholeTransforms);
+  return pyapi::isKnownCode(code, torchapi::CodeFamily::kWholeTransforms);
 }
 
 bool leavesTransforms(PyCodeObject* code) {
@@ -156,7 +157,9 @@ bool leavesTransforms(PyCodeObject* code) {
          pyapi::isKnownCode(code, pyapi::CodeFamily::kQuietHandlers);
 }
 
-bool isTransformCode(PyCodeObject* code) { return pyapi::isKnownCode(code, pyapi::CodeFamily::kTransforms); }
+bool isTransformCode(PyCodeObject* code) {
+  return pyapi::isKnownCode(code, torchapi::CodeFamily::kTransforms);
+}
 
 void registerTransformModels() { addModels(kRows, std::size(kRows)); }
 

@@ -29,12 +29,12 @@
 #include "pyapi/code.h"
 #include "pyapi/functions.h"
 #include "pyapi/imports.h"
-#include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/text.h"
 #include "pyapi/types.h"
 #include "support/check.h"
+#include "torchapi/known_torch.h"
 
 namespace kintsugi::capture {
 
@@ -278,7 +278,7 @@ Flow opaque(Call& call, CallContext& ctx, diag::Code code, Shadow& result) {
 
 bool torchArguments(RecordContext& rec, Call& call) {
   for (size_t i = 0; i < call.args.size(); ++i) {
-    if (pyapi::isA(call.args[i], pyapi::Known::kAsyncCollective)) continue;  // see TorchSteps::torchStep
+    if (pyapi::isA(call.args[i], torchapi::Known::kAsyncCollective)) continue;  // see TorchSteps::torchStep
     if (!rec.torch.values().accepts(call.shadows[i], call.args[i])) return false;
   }
   return true;
@@ -363,14 +363,14 @@ bool pinCallee(RecordContext& rec, Call& call) {
 // Once torch's own compiler was used in the process, torch counts modules as they are made. A program sees
 // nothing of this.
 bool isForeignBookkeeping(PyCodeObject* code) {
-  return pyapi::isKnownCode(code, pyapi::CodeFamily::kCountsModules);
+  return pyapi::isKnownCode(code, torchapi::CodeFamily::kCountsModules);
 }
 
 // kintsugi.graph_break("why"), and torch's function. A call in torch's own code (torch.optim around its
 // steps) is meant for torch's compiler, so it is no break here.
 bool asksForBreak(const PyCodeObject* code, const CallContext& ctx) {
   return pyapi::isKnownCode(code, pyapi::CodeFamily::kBreaksGraph) &&
-         !pyapi::isTorchCode(ctx.frame.code, pyapi::globalsOf(ctx.act.frame));
+         !torchapi::isTorchCode(ctx.frame.code, pyapi::globalsOf(ctx.act.frame));
 }
 
 Flow breakGraph(Call& call, CallContext& ctx, Shadow& result) {

@@ -4,6 +4,7 @@
 
 #include "pyapi/functions.h"
 #include "pyapi/known_objects.h"
+#include "torchapi/known_torch.h"
 
 namespace kintsugi::capture {
 
@@ -41,7 +42,8 @@ bool isMarkedConstant(PyObject* function) {
 // torch forbids some of its own functions to its own compiler. This does not concern us.
 bool isForbidden(PyObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  return hasMark(function, marks().forbidden) && !pyapi::isTorchCode(code, PyFunction_GET_GLOBALS(function));
+  return hasMark(function, marks().forbidden) &&
+         !torchapi::isTorchCode(code, PyFunction_GET_GLOBALS(function));
 }
 
 bool isMarkedAllowed(PyObject* function) { return hasMark(function, marks().allowed); }
@@ -77,14 +79,14 @@ PyCodeObject* hiddenCode(PyObject* wrapper) {
 // True for a wrapper that torch needs only for its own compiler: it just calls a function of torch.
 bool isLookedThrough(PyObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  if (!pyapi::isTorchCode(code, PyFunction_GET_GLOBALS(function))) return false;
+  if (!torchapi::isTorchCode(code, PyFunction_GET_GLOBALS(function))) return false;
   const PyCodeObject* hidden = hiddenCode(function);
-  return hidden != nullptr && pyapi::isKnownCode(hidden, pyapi::CodeFamily::kOwnFrameDisabled);
+  return hidden != nullptr && pyapi::isKnownCode(hidden, torchapi::CodeFamily::kOwnFrameDisabled);
 }
 
 bool movesParameters(PyObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  return pyapi::isKnownCode(code, pyapi::CodeFamily::kMovesParameters);
+  return pyapi::isKnownCode(code, torchapi::CodeFamily::kMovesParameters);
 }
 
 }  // namespace
@@ -108,7 +110,7 @@ std::string disableReason(PyObject* function) {
 // do bookkeeping. Such a call is a step, but no break that is reported, since nobody has asked for it.
 bool isBookkeeping(PyObject* function) {
   const PyCodeObject* hidden = hiddenCode(function);
-  return hidden != nullptr && pyapi::isKnownCode(hidden, pyapi::CodeFamily::kOptimizers);
+  return hidden != nullptr && pyapi::isKnownCode(hidden, torchapi::CodeFamily::kOptimizers);
 }
 
 }  // namespace kintsugi::capture

@@ -19,6 +19,7 @@
 #include "pyapi/opcodes.h"
 #include "pyapi/plain.h"
 #include "pyapi/types.h"
+#include "torchapi/known_torch.h"
 
 namespace kintsugi::capture {
 
@@ -50,7 +51,7 @@ constexpr OperatorRow kComparisons[] = {{"lt", "__lt__"}, {"le", "__le__"}, {"eq
 bool isSequence(PyObject* o) { return PyTuple_Check(o) || PyList_CheckExact(o); }
 
 // Tuples and torch.Size: C code of torch.Size joins and compares them as tuples do.
-bool isTorchSize(PyObject* o) { return pyapi::isA(o, pyapi::Known::kTorchSize); }
+bool isTorchSize(PyObject* o) { return pyapi::isA(o, torchapi::Known::kTorchSize); }
 bool isTupleLike(PyObject* o) { return PyTuple_CheckExact(o) || isTorchSize(o); }
 
 // `tuple + tuple`, `list + list`, `list * n`: the items keep their shadows.

@@ -174,8 +174,8 @@ Flow loadGlobal(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
 Flow storeGlobal(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* name = pyapi::nameAt(f.code, in.arg);
   PyObject* globals = pyapi::globalsOf(act.frame);
-  if (Transforms::countsTransforms(rec)) {
-    rec.transforms.store(rec, globals, name, f.top(), act.peek(1));
+  if (rec.transforms.countsTransforms()) {
+    rec.transient.store(globals, name, f.top(), act.peek(1));
     Flow flow = rec.execute(act, in);
     f.drop(1);
     return flow;

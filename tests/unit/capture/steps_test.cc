@@ -1,6 +1,6 @@
 #include "capture/steps.h"
 
-#include "unit/capture/fakes.h"
+#include "unit/capture/torch_fakes.h"
 
 namespace kintsugi::capture {
 namespace {
@@ -20,15 +20,6 @@ struct FakeErrors final : BreakErrors {
     ++raised;
     return Flow::kRaise;
   }
-};
-
-struct FakeSizes final : OpenSizes {
-  std::vector<ir::ValueId> forgotten;
-  uint64_t openSizes(ir::SourceId, PyObject*) override { return 0; }
-  uint64_t openSizesOf(ir::ValueId) override { return 0; }
-  void guardRanges(ir::SourceId, PyObject*) override {}
-  bool pinMeta(Shadow, PyObject*) override { return true; }
-  void forgetMeta(ir::ValueId tensor) override { forgotten.push_back(tensor); }
 };
 
 struct FakeSurroundings final : StepSurroundings {
@@ -70,7 +61,7 @@ struct Fixture {
   test::FakeBreaks breaks;
   FakeErrors errors;
   test::FakeGuards guards;
-  FakeSizes sizes;
+  test::FakeSizes sizes;
   FakeSurroundings surroundings;
   test::FakeHost host;
   AliasList aliases;

@@ -1,6 +1,6 @@
 #include "capture/torch_values.h"
 
-#include "unit/capture/fakes.h"
+#include "unit/capture/torch_fakes.h"
 
 namespace kintsugi::capture {
 namespace {
@@ -10,26 +10,13 @@ using test::value;
 using torchapi::DrainResult;
 using torchapi::MetaLevel;
 
-struct FakeTuples final : FrameObjects {
-  explicit FakeTuples(VirtualTable& table) : virtuals(table) {}
-  VirtualTable& virtuals;
-  Shadow tupleOf(PyObject* tuple, std::vector<Shadow> parts) override {
-    const Shadow made = virtuals.add(VirtualKind::kTuple, tuple);
-    virtuals[made].parts = std::move(parts);
-    return made;
-  }
-  Shadow newCell(PyObject*, Shadow content) override { return content; }
-  std::optional<Shadow> closureCell(ShadowFrame&, int, PyObject*) override { return std::nullopt; }
-  std::optional<Shadow> elementOf(Shadow, PyObject*, Py_ssize_t) override { return std::nullopt; }
-};
-
 struct Fixture {
   Fixture() { run("class Tensor: pass\nclass Wrapper(Tensor): pass"); }
   ~Fixture() { run("globals().pop('Tensor', None)"); }
   VirtualTable virtuals;
   test::FakeObjects known{virtuals};
-  FakeTuples tuples{virtuals};
-  torchapi::OpRecorder ops;
+  test::FakeTuples tuples{virtuals};
+  test::FakeLog ops;
   TorchCalls calls;
   TorchValues values{known, tuples, ops, calls, virtuals};
   DrainResult drained;

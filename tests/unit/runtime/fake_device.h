@@ -15,6 +15,8 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "runtime/native_device.h"
@@ -31,8 +33,10 @@ class FakeDevice final : public NativeDevice {
     const auto bytes = static_cast<size_t>(extent.end - extent.begin);
     std::memset(const_cast<char*>(extent.begin), kUnwritten, bytes);
     blocks_[extent.begin] = std::vector<char>(bytes, kUnwritten);
-    torchapi::retainTensor(tensor);  // memory is freed in the order of the launches, as on a stream
-    alive_.push_back(tensor);
+    if (holdsTensors) {
+      torchapi::retainTensor(tensor);  // memory is freed in the order of the launches, as on a stream
+      alive_.push_back(tensor);
+    }
     ++tensors;
     return tensor;
   }
@@ -43,7 +47,13 @@ class FakeDevice final : public NativeDevice {
     std::vector<void*> memory;
     for (size_t k = 0; k < count; ++k) memory.push_back(ownAddress(launch.memory[k]));
     std::vector<int64_t> numbers(launch.numbers, launch.numbers + numberCount);
-    waiting_.push_back([function = launch.function, memory, numbers, units = launch.count] {
+    std::vector<std::pair<uint32_t, int64_t>> values;  // parameters: the bits of numbers
+    for (const uint32_t at : launch.values) {
+      values.emplace_back(at, 0);
+      std::memcpy(&values.back().second, launch.memory[at], sizeof(int64_t));
+    }
+    waiting_.push_back([function = launch.function, memory, numbers, values, units = launch.count]() mutable {
+      for (auto& [at, bits] : values) memory[at] = &bits;
       function(memory.data(), numbers.data(), 0, units);
     });
   }
@@ -66,6 +76,38 @@ class FakeDevice final : public NativeDevice {
     });
   }
 
+  bool hasConvolutions() const override { return convolution != nullptr; }
+  std::unique_ptr<NativeConvolution> makeConvolution(torchapi::ConvolutionForm form) override {
+    if (convolution == nullptr) return nullptr;
+    return std::make_unique<Convolution>(*this, form.input, form.result);
+  }
+
+  // Only additions of rows of floats. An index has to be looked at, so what was launched before is waited
+  // for; the update itself runs later.
+  torchapi::RowUpdateStatus updateRows(const torchapi::RowUpdate& update, void* target, void* index,
+                                       void* source) override {
+    ++updates;
+    if (update.kind != torchapi::RowUpdateKind::kAddRows || update.dim != 0)
+      return torchapi::RowUpdateStatus::kOther;
+    synchronize();
+    const int64_t count = torchapi::tensorSize(index, 0), places = torchapi::tensorSize(target, 0);
+    const auto* at = static_cast<const int64_t*>(torchapi::dataPointer(index));
+    const std::vector<int64_t> rows(at, at + count);
+    for (const int64_t row : rows) {
+      if (row < 0 || row >= places) return torchapi::RowUpdateStatus::kFailed;
+    }
+    const int64_t width = torchapi::tensorSize(target, 1);
+    auto* to = static_cast<float*>(ownAddress(torchapi::dataPointer(target)));
+    const auto* from = static_cast<const float*>(ownAddress(torchapi::dataPointer(source)));
+    waiting_.push_back([rows, width, to, from] {
+      for (size_t k = 0; k < rows.size(); ++k) {
+        for (int64_t c = 0; c < width; ++c)
+          to[rows[k] * width + c] += from[static_cast<int64_t>(k) * width + c];
+      }
+    });
+    return torchapi::RowUpdateStatus::kDone;
+  }
+
   void synchronize() override {
     ++synchronizations;
     for (const auto& work : waiting_) work();
@@ -81,10 +123,27 @@ class FakeDevice final : public NativeDevice {
   // How many addresses a kernel takes: a real kernel's code knows it.
   std::map<KernelFunction, size_t> memoryCounts;
   size_t numberCount = 1;
+  bool holdsTensors = true;  // until synchronize(); else a run may be the only owner of one
   bool keepsTensors = true;  // for later runs, which may read them
-  size_t launches = 0, products = 0, tensors = 0, synchronizations = 0;
+  // What a convolution of this device does to its operand; null: it has none.
+  void* (*convolution)(FakeDevice& device, void* tensor) = nullptr;
+  size_t launches = 0, products = 0, tensors = 0, synchronizations = 0, updates = 0;
 
  private:
+  class Convolution final : public NativeConvolution {
+   public:
+    Convolution(FakeDevice& device, uint32_t from, uint32_t to) : device_(device), from_(from), to_(to) {}
+    torchapi::AtenCall::Status run(torchapi::Value* values) const override {
+      values[to_].tensor = device_.convolution(device_, values[from_].tensor);
+      values[to_].kind = torchapi::ValueKind::kTensor;
+      return torchapi::AtenCall::Status::kOk;
+    }
+
+   private:
+    FakeDevice& device_;
+    uint32_t from_, to_;
+  };
+
   static constexpr char kUnwritten = 0x55;
 
   void* ownAddress(void* address) {

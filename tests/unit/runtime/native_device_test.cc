@@ -3,6 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ir/liveness.h"
 #include "unit/runtime/fake_device.h"
 #include "unit/runtime/plans.h"
 
@@ -21,6 +27,10 @@ void doubled(void* const* memory, const int64_t* /*numbers*/, int64_t begin, int
 void fillWithExtent(void* const* memory, const int64_t* numbers, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) static_cast<float*>(memory[0])[i] = static_cast<float>(numbers[0]);
 }
+void fillWithNumber(void* const* memory, const int64_t* /*numbers*/, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i)
+    static_cast<float*>(memory[1])[i] = static_cast<float>(*static_cast<const double*>(memory[0]));
+}
 // The last address is where a kernel says that an index was out of range.
 void outside(void* const* memory, const int64_t* /*numbers*/, int64_t /*begin*/, int64_t /*end*/) {
   *static_cast<uint8_t*>(memory[1]) = 1;
@@ -29,10 +39,28 @@ void inside(void* const* memory, const int64_t* numbers, int64_t begin, int64_t 
   fillWithThree(memory, numbers, begin, end);
 }
 
+// `%3 = %2.index_add_(0, %0, %1, alpha=1)`
+std::unique_ptr<torchapi::AtenCall> indexAdd() {
+  ir::Trace trace;
+  const ir::Type tensor{ir::TypeKind::kTensor, ir::kNone};
+  trace.values.assign(3, tensor);
+  const ir::Operand operands[] = {ir::Operand::value(2), ir::Operand::integer(0), ir::Operand::value(0),
+                                  ir::Operand::value(1), ir::Operand::integer(1)};
+  const size_t at = trace.append(ir::Op::kAten, operands, {&tensor, 1}, ir::kNone);
+  trace.code[at].opName = trace.internOpName("aten.index_add_.default");
+  ir::Liveness liveness;
+  liveness.lastUse.assign(trace.values.size(), ir::kNone);
+  std::string reason;
+  auto call = torchapi::AtenCall::make(trace, static_cast<uint32_t>(at), liveness, reason);
+  EXPECT_NE(call, nullptr) << reason;
+  return call;
+}
+
 class Devices : public testing::Test {
  protected:
   Devices() {
-    device.memoryCounts = {{fillWithThree, 1}, {doubled, 2}, {fillWithExtent, 1}, {outside, 2}, {inside, 2}};
+    device.memoryCounts = {{fillWithThree, 1}, {doubled, 2}, {fillWithExtent, 1},
+                           {outside, 2},       {inside, 2},  {fillWithNumber, 2}};
   }
 
   std::unique_ptr<NativePlan> planOn(size_t slots) {
@@ -124,6 +152,107 @@ TEST_F(Devices, ProductsAreTheDevices) {
   EXPECT_NE(results.at(0, 0), 18);
   device.synchronize();
   EXPECT_EQ(results.at(0, 0), 18);
+}
+
+TEST_F(Devices, ANumberOfTheFrameIsAParameterOfItsLaunch) {
+  auto plan = planOn(2);
+  plan->inputs.push_back({.kind = ValueKind::kFloat});
+  addKernel(*plan, fillWithNumber, {0, 1}, {madeFloats(1, 2)}, {2}).values = {0};
+  plan->outputs = {1};
+  runner.setPlan(std::move(plan));
+  Results first(1), second(1);
+  Value number;
+  number.kind = ValueKind::kFloat;
+  number.f = 7;
+  ASSERT_EQ(runner.run({&number, 1}, first.values), Status::kOk);
+  number.f = 9;  // the frame has another number before the first launch is run
+  ASSERT_EQ(runner.run({&number, 1}, second.values), Status::kOk);
+  EXPECT_EQ(device.synchronizations, 0u);
+  device.synchronize();
+  EXPECT_EQ(first.at(0, 0), 7);
+  EXPECT_EQ(second.at(0, 1), 9);
+}
+
+TEST_F(Devices, AConvolutionIsTheOneThatTheDeviceHasMade) {
+  EXPECT_FALSE(device.hasConvolutions());
+  EXPECT_EQ(device.makeConvolution({}), nullptr);
+  static size_t runs = 0;
+  runs = 0;
+  device.convolution = [](FakeDevice& own, void* tensor) {
+    ++runs;
+    void* made = own.newTensor(madeFloats(0, 4).layout);
+    void* const memory[] = {torchapi::dataPointer(tensor), torchapi::dataPointer(made)};
+    const int64_t numbers[] = {4};
+    own.launch({.function = doubled, .numbers = numbers, .memory = memory, .count = 4});
+    return made;
+  };
+  ASSERT_TRUE(device.hasConvolutions());
+  auto plan = planOn(2);
+  addKernel(*plan, fillWithThree, {0}, {madeFloats(0, 4)}, {4});
+  torchapi::ConvolutionForm form;
+  form.input = 0;
+  form.result = 1;
+  plan->calls.emplace_back().convolution = plan->device->makeConvolution(std::move(form));
+  addStep(*plan, NativeStepKind::kCall, 0, {0});
+  plan->outputs = {1};
+  Results results(1);
+  ASSERT_EQ(run(std::move(plan), results), Status::kOk);
+  EXPECT_EQ(runs, 1u);
+  EXPECT_EQ(device.synchronizations, 0u);
+  device.synchronize();
+  EXPECT_EQ(results.at(0, 3), 6);
+}
+
+// A tensor in the memory of the processor, which a device sees, too.
+struct Given {
+  template <class T>
+  Given(ir::DType dtype, std::vector<int64_t> sizes, const std::vector<T>& numbers) {
+    ir::TensorLayout layout;
+    layout.strides = ir::packedStrides(sizes);
+    layout.sizes = std::move(sizes);
+    layout.dtype = dtype;
+    value.kind = ValueKind::kTensor;
+    value.tensor = torchapi::newTensor(layout);
+    std::memcpy(torchapi::dataPointer(value.tensor), numbers.data(), numbers.size() * sizeof(T));
+  }
+  ~Given() { torchapi::clear(value); }
+  Given(const Given&) = delete;
+  Value value;
+};
+
+// `target = full((3, 2), 3); target.index_add_(0, index, source)`
+TEST_F(Devices, UpdatesOfRowsAreTheDevices) {
+  const auto planned = [this] {
+    auto plan = planOn(4);
+    plan->inputs.resize(2);
+    NativeMade target = madeFloats(2, 6);
+    target.layout.sizes = {3, 2};
+    target.layout.strides = {2, 1};
+    addKernel(*plan, fillWithThree, {2}, {target}, {6});
+    NativeCall& call = plan->calls.emplace_back();
+    call.inPlace = indexAdd();
+    call.target = 2;
+    call.lastLook = true;
+    call.rows = NativeCall::Rows{.update = {}, .index = 0, .source = 1, .result = 3};
+    addStep(*plan, NativeStepKind::kCall, 0, {2});
+    plan->outputs = {3};
+    return plan;
+  };
+  device.holdsTensors = device.keepsTensors = false;
+  const Given good(ir::DType::kI64, {2}, std::vector<int64_t>{2, 2});
+  const Given bad(ir::DType::kI64, {2}, std::vector<int64_t>{0, 3});
+  const Given source(ir::DType::kF32, {2, 2}, std::vector<float>{1, 2, 3, 4});
+  Results results(1), none(1);
+  runner.setPlan(planned());
+  const Value inputs[] = {good.value, source.value}, wrong[] = {bad.value, source.value};
+  ASSERT_EQ(runner.run(inputs, results.values), Status::kOk);
+  EXPECT_EQ(device.updates, 1u);
+  device.synchronize();
+  EXPECT_EQ(results.at(0, 0), 3);
+  EXPECT_EQ(results.at(0, 4), 3 + 1 + 3);
+  EXPECT_EQ(results.at(0, 5), 3 + 2 + 4);
+  EXPECT_NE(runner.run(wrong, none.values), Status::kOk);
+  EXPECT_EQ(device.updates, 2u);
 }
 
 TEST_F(Devices, SteadyStepsAreLaunchedOnce) {

@@ -16,9 +16,9 @@
 
 #include <cstdint>
 
-#include "pyapi/internal.h"
+#include "pyapi/ref.h"
 
-namespace kintsugi::pyapi {
+namespace kintsugi::torchapi {
 
 struct TorchPatches {
   uint64_t epoch = 0;      // 0: nothing has been replaced
@@ -29,4 +29,4 @@ const TorchPatches& torchPatches();
 // True for a method of tensors that torch itself has put there.
 bool isTorchMethod(PyObject* descriptor);
 
-}  // namespace kintsugi::pyapi
+}  // namespace kintsugi::torchapi

@@ -1,18 +1,19 @@
-#include "pyapi/torch_patches.h"
+#include "torchapi/torch_patches.h"
 
 #include <algorithm>
 #include <string>
 #include <unordered_set>
 #include <vector>
 
+#include "pyapi/code.h"
 #include "pyapi/dict.h"
 #include "pyapi/errors.h"
-#include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
 #include "pyapi/ref.h"
 #include "pyapi/types.h"
+#include "torchapi/known_torch.h"
 
-namespace kintsugi::pyapi {
+namespace kintsugi::torchapi {
 
 namespace {
 
@@ -46,7 +47,7 @@ struct Version {
 struct Replaced {
   PyObject* dict;
   PyObject* name;
-  Ref<> value;  // null: it was deleted
+  pyapi::Ref<> value;  // null: it was deleted
   bool operator==(const Replaced& other) const {
     return dict == other.dict && name == other.name && value.get() == other.value.get();
   }
@@ -57,11 +58,11 @@ constexpr Known kModulesInC[] = {Known::kTorchNn,      Known::kTorchFft,    Know
                                  Known::kTorchSpecial, Known::kTorchNested, Known::kTorchSparse};
 
 void addNames(PyObject* code, Names& names) {
-  auto* c = reinterpret_cast<PyCodeObject*>(code);
-  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(c->co_names); ++k)
-    names.insert(textOf(PyTuple_GET_ITEM(c->co_names, k)));
-  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(c->co_consts); ++k) {
-    PyObject* constant = PyTuple_GET_ITEM(c->co_consts, k);
+  const auto* c = reinterpret_cast<PyCodeObject*>(code);
+  PyObject *read = pyapi::namesOf(c), *constants = pyapi::constantsOf(c);
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(read); ++k) names.insert(textOf(PyTuple_GET_ITEM(read, k)));
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(constants); ++k) {
+    PyObject* constant = PyTuple_GET_ITEM(constants, k);
     if (PyCode_Check(constant)) addNames(constant, names);
   }
 }
@@ -80,7 +81,7 @@ class Watch {
       PyObject* dict = PyModule_GetDict(module);
       if (std::ranges::find(dicts, dict) == dicts.end()) dicts.push_back(dict);
     };
-    for (const Known module : kModules) add(known(module));
+    for (const Known module : kModules) add(pyapi::known(module));
     const Names names = namesIn(dicts);
     const size_t functions = dicts.size();
     for (size_t k = 0; k < functions; ++k) {
@@ -90,16 +91,16 @@ class Watch {
       }
     }
     for (const Known module : kModulesInC) {
-      if (known(module) != nullptr) dicts.push_back(PyModule_GetDict(known(module)));
+      if (pyapi::known(module) != nullptr) dicts.push_back(PyModule_GetDict(pyapi::known(module)));
     }
     for (PyObject* dict : dicts) addModule(dict, names);
-    if (PyTypeObject* tensor = knownType(Known::kTensor)) addTensor(tensor);
+    if (PyTypeObject* tensor = pyapi::knownType(Known::kTensor)) addTensor(tensor);
     if (hasForeign(names)) patches_.epoch = clean_ = last_ = 1;
   }
 
   const TorchPatches& now() {
     const bool changed =
-        std::ranges::any_of(versions_, [](const Version& v) { return dictVersion(v.dict) != v.seen; });
+        std::ranges::any_of(versions_, [](const Version& v) { return pyapi::dictVersion(v.dict) != v.seen; });
     if (changed) [[unlikely]]
       look();
     return patches_;
@@ -124,17 +125,17 @@ class Watch {
   // Watches these names in a module, even those that do not exist there yet.
   void addModule(PyObject* dict, const Names& names) {
     Space space{Py_NewRef(dict)};
-    versions_.push_back({dict, dictVersion(dict)});
+    versions_.push_back({dict, pyapi::dictVersion(dict)});
     for (const std::string& text : names) {
       PyObject* name = PyUnicode_InternFromString(text.c_str());
-      space.entries.push_back({name, Py_XNewRef(dictGet(dict, name))});
+      space.entries.push_back({name, Py_XNewRef(pyapi::dictGet(dict, name))});
     }
     spaces_.push_back(std::move(space));
   }
 
   void addTensor(PyTypeObject* tensor) {
-    Space space{Py_NewRef(dictOf(tensor)), true};
-    versions_.push_back({space.dict, dictVersion(space.dict)});
+    Space space{Py_NewRef(pyapi::dictOf(tensor)), true};
+    versions_.push_back({space.dict, pyapi::dictVersion(space.dict)});
     PyObject *name, *value;
     for (Py_ssize_t at = 0; PyDict_Next(space.dict, &at, &name, &value);) {
       space.entries.push_back({Py_NewRef(name), Py_NewRef(value)});
@@ -147,7 +148,7 @@ class Watch {
   // takes from the standard library does not count.)
   bool hasForeign(const Names& names) const {
     return std::ranges::any_of(spaces_, [&](const Space& space) {
-      if (space.dict == PyModule_GetDict(known(Known::kJitInternal))) return false;
+      if (space.dict == PyModule_GetDict(pyapi::known(Known::kJitInternal))) return false;
       return std::ranges::any_of(space.entries, [&](const Entry& entry) {
         return entry.value != nullptr && PyFunction_Check(entry.value) &&
                names.contains(textOf(entry.name)) &&
@@ -163,22 +164,23 @@ class Watch {
     PyObject *name, *value;
     for (Py_ssize_t at = 0; PyDict_Next(space.dict, &at, &name, &value);) {
       const bool known = std::ranges::any_of(space.entries, [&](const Entry& e) { return e.name == name; });
-      PyObject* below = known ? nullptr : _PyType_Lookup(knownType(Known::kTensorBase), name);
-      if (below != nullptr && below != value) found.push_back({space.dict, name, newRef(value)});
+      PyObject* below = known ? nullptr : pyapi::lookUpInType(pyapi::knownType(Known::kTensorBase), name);
+      if (below != nullptr && below != value) found.push_back({space.dict, name, pyapi::newRef(value)});
     }
   }
 
   void look() {
-    const PendingErrorScope kept;
+    const pyapi::PendingErrorScope kept;
     std::vector<Replaced> found;
-    for (Version& version : versions_) version.seen = dictVersion(version.dict);
+    for (Version& version : versions_) version.seen = pyapi::dictVersion(version.dict);
     for (const Space& space : spaces_) {
       for (const Entry& entry : space.entries) {
-        PyObject* value = dictGet(space.dict, entry.name);
+        PyObject* value = pyapi::dictGet(space.dict, entry.name);
         PyErr_Clear();
         const bool imported = entry.value == nullptr && value != nullptr && PyModule_Check(value) &&
                               isTorchModule(PyModule_GetDict(value));
-        if (value != entry.value && !imported) found.push_back({space.dict, entry.name, newRef(value)});
+        if (value != entry.value && !imported)
+          found.push_back({space.dict, entry.name, pyapi::newRef(value)});
       }
       if (space.isTensor) addOverriding(space, found);
     }
@@ -200,7 +202,7 @@ class Watch {
 };
 
 Watch& watch() {
-  static constinit Lazy<Watch*> madeSlot;
+  static constinit pyapi::Lazy<Watch*> madeSlot;
   Watch* made = madeSlot.get([] { return new Watch(); });
   return *made;
 }
@@ -210,4 +212,4 @@ Watch& watch() {
 const TorchPatches& torchPatches() { return watch().now(); }
 bool isTorchMethod(PyObject* descriptor) { return watch().isMethod(descriptor); }
 
-}  // namespace kintsugi::pyapi
+}  // namespace kintsugi::torchapi
