@@ -1,11 +1,12 @@
 // Inside passes only: reads a segment for differentiate() (passes/gradient_graph.h), operator by operator, so
 // that each is one that a derivative rule takes.
 //
-//   %1 = aten.add_.Tensor %0, 1     writes to a value that nothing has read yet: becomes  %5 =
-//   aten.add.Tensor aten.batch_norm in training     becomes the operators that it consists of
-//   (forward_norms.cc) aten.dropout                    becomes a product with a mask, which is an input of
-//   the graph aten.add_.Tensor %input, 1      of an input that is not read again: the new content is an
-//   output
+//   operator                        what it becomes
+//   %1 = aten.add_.Tensor %0, 1     %5 = aten.add.Tensor %0, 1, where nothing has read %0 yet
+//   aten.batch_norm in training     the operators that it consists of (forward_norms.cc)
+//   aten.dropout in training        a product with a mask, which is a new input of the graph
+//   aten.add_.Tensor %input, 1      aten.add.Tensor, whose result is a new output of the graph: the runtime
+//                                   copies it into the input, which nothing reads again
 //
 // Ownership: the reader owns the graph that it makes; the options and the reason are the caller's. Threads:
 // any, none is shared. No GIL. Invalidation: none.
