@@ -3,8 +3,8 @@
 A single name in backticks is a name of the code. In a header it is one of that header, of what it includes, or of the
 file that implements it, so that a parameter or a field that is gone is not described any longer. In other files it is
 one of any file. Names of Python, environment variables, texts of the IR (string literals), and names that an example in
-the same comment brings along are fine as well. A file that a comment names by its path exists. Indented lines (rows of a
-table, examples), which clang-format leaves alone, fit into the line.
+the same comment brings along are fine as well. A file that a comment names by its path exists. Indented lines (rows of
+a table, examples), which clang-format leaves alone, fit into the line.
 """
 
 from __future__ import annotations
