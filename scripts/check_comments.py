@@ -3,7 +3,8 @@
 A single name in backticks is a name of the code. In a header it is one of that header, of what it includes, or of the
 file that implements it, so that a parameter or a field that is gone is not described any longer. In other files it is
 one of any file. Names of Python, environment variables, texts of the IR (string literals), and names that an example in
-the same comment brings along are fine as well. A file that a comment names by its path exists.
+the same comment brings along are fine as well. A file that a comment names by its path exists. Indented lines (rows of
+a table, examples), which clang-format leaves alone, fit into the line.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ BLOCK = re.compile(r"//[^\n]*(?:\n[ \t]*//[^\n]*)*")
 BACKTICKS = re.compile(r"`([^`]+)`")
 # A line of a block that is an example: `//   %1 = add(%0, %0)`.
 EXAMPLE = re.compile(r"^[ \t]*// {3,}(.*)$", re.MULTILINE)
+# What .clang-format has for CommentPragmas, and its width.
+INDENTED = re.compile(r"^[ \t]*// {2,}\S.*$", re.MULTILINE)
+COLUMNS = 110
 PATH = re.compile(r"(?<![\w./<-])((?:[\w-]+/)+[\w-]+\.(?:h|cc|def|py|md|ktir|toml))\b")
 DUNDER = re.compile(r"__\w+__")
 PYTHON = {*dir(builtins), *keyword.kwlist, "self"}
@@ -93,6 +97,10 @@ def check_file(tree: Tree, name: str) -> Iterator[str]:
         for word in names_of(block.group()):
             if not is_language(word) and word not in (tree.settings if word.isupper() else known):
                 yield f"{name}:{number}: the comment names `{word}`, which is not there"
+        for line in INDENTED.finditer(block.group()) if not name.endswith(".def") else ():
+            if len(line.group()) > COLUMNS:
+                at = number + block.group().count("\n", 0, line.start())
+                yield f"{name}:{at}: an indented line of a comment has more than {COLUMNS} columns"
         for path in PATH.findall(block.group()):
             if not FOREIGN.match(path) and not tree.has_file(path, name):
                 yield f"{name}:{number}: the comment names {path}, which does not exist"

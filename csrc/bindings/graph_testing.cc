@@ -121,7 +121,7 @@ class NativeGraph {
       passes::runGraphPasses({document.graph, document.segment},
                              {{passes::findGraphPass("place-parts"), passes::findGraphPass("place-writes")}});
     }
-    const passes::NativeProgram program = passes::fuse(document.graph);
+    const passes::NativeProgram program = passes::fuse(document.graph, document.segment);
     graph_ = passes::print(document.graph, document.segment);
     kernels_ = passes::print(program, document.graph, document.segment);
     driver::NativeSegmentInfo info{.segment = document.segment, .contract = contract};

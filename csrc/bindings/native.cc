@@ -91,7 +91,8 @@ nb::dict runMemory() {
   return out;
 }
 
-// Calls with what allocates for runs of ours, whoever runs: benchmarks tell so what memory that stays gains.
+// Calls `call` with Kintsugi's allocator active, so that benchmarks can measure what the allocator alone
+// gains.
 nb::object callInRunMemory(const nb::object& call, const nb::args& args, const nb::kwargs& kwargs) {
   torchapi::installRunMemory();
   const torchapi::RunMemoryScope scope;
@@ -156,6 +157,11 @@ nb::list operators() {
     }
     each["quiet_if_zero"] = quiet;
     each["new_form"] = strOf(ops::nameOf(row.newForm));
+    constexpr const char* kWhen[] = {"never", "always", "same form", "same sizes", "if quiet"};
+    each["gives_back"] =
+        nb::make_tuple(kWhen[static_cast<size_t>(row.givesBack.when)], row.givesBack.operand);
+    const ops::SliceOperands& s = row.slice;
+    each["slice"] = nb::make_tuple(s.dim, s.start, s.end, s.step);
     const ops::ProductOperands& p = row.product;
     each["product"] = nb::make_tuple(p.left, p.right, p.added, p.byRows, p.operands);
     const ops::AttentionOperands& a = row.attention;
@@ -185,7 +191,8 @@ nb::list passTotals(bool clear) {
   return out;
 }
 
-// Of the cache on disk, told while its locks are held, without the GIL: said when the interpreter gets to it.
+// Prints a warning of the disk cache. A pending call of the interpreter, because the cache reports it under
+// its locks and without the GIL.
 int sayWarning(void* text) {
   const std::unique_ptr<std::string> owned(static_cast<std::string*>(text));
   PyObject* module = pyapi::importModule("kintsugi._logs");

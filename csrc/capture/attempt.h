@@ -1,6 +1,6 @@
-// A call that raised while it was recorded, under a handler of the program.
+// Replays a call that raised during recording inside the program's `try`.
 //
-// A replay makes the call through attempt(), which returns the exception, or the tuple (value,) if there was
+// attempt(f, *args) calls f and returns the exception that it raised, or the tuple (value,) if it raised
 // none. Inside capture only. Thread: GIL. Example: attempt(torch.matmul, a, b).
 #pragma once
 

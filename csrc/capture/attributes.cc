@@ -54,7 +54,7 @@ bool isTorchValue(PyObject* object) {
 bool isDataDescriptor(PyObject* d) { return pyapi::hasDescriptorSet(d); }
 bool isMethodLike(PyObject* d) { return PyType_HasFeature(Py_TYPE(d), Py_TPFLAGS_METHOD_DESCRIPTOR); }
 
-AttributePlan known(Shadow shadow) {
+AttributePlan shadowPlan(Shadow shadow) {
   AttributePlan plan;
   plan.how = AttributePlan::kKnown;
   plan.shadow = shadow;
@@ -163,9 +163,9 @@ Shadow classTuple(RecordContext& rec, PyObject* tuple) {
 std::optional<AttributePlan> planOfFunction(RecordContext& rec, PyObject* d, Shadow shadow, PyObject* object,
                                             std::string_view n) {
   if (pyapi::nameField(object, n) != nullptr) {
-    if (shadow.isVirtual()) return known(Shadow::constant());
+    if (shadow.isVirtual()) return shadowPlan(Shadow::constant());
     if (shadow.isValue() || isRenamed(rec, object)) return std::nullopt;
-    return known(shownName(rec, shadow, object, n).value_or(Shadow::constant()));
+    return shadowPlan(shownName(rec, shadow, object, n).value_or(Shadow::constant()));
   }
   // The annotations dict is made when it is first asked for (from CPython 3.14 on by Python code), and is the
   // same from then on.
@@ -176,7 +176,7 @@ std::optional<AttributePlan> planOfFunction(RecordContext& rec, PyObject* d, Sha
       PyErr_Clear();
       return std::nullopt;
     }
-    return known(
+    return shadowPlan(
         rec.guards.readSource(SourceKind::kGetSet, rec.guards.sourceOf(shadow, object), d, 0, dict.get()));
   }
   // What makes the annotations (CPython 3.14 and later): a function or None.
@@ -186,8 +186,8 @@ std::optional<AttributePlan> planOfFunction(RecordContext& rec, PyObject* d, Sha
       PyErr_Clear();
       return std::nullopt;
     }
-    return known(rec.guards.readSource(SourceKind::kGetSet, rec.guards.sourceOf(shadow, object), d, 0,
-                                       annotate.get()));
+    return shadowPlan(rec.guards.readSource(SourceKind::kGetSet, rec.guards.sourceOf(shadow, object), d, 0,
+                                            annotate.get()));
   }
   // `__type_params__` (CPython 3.12 and later) is a tuple. A function that the trace rebuilds has none.
   if (n == "__type_params__") {
@@ -195,19 +195,19 @@ std::optional<AttributePlan> planOfFunction(RecordContext& rec, PyObject* d, Sha
         pyapi::steal(pyapi::bindDescriptor(d, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
     if (!parameters) PyErr_Clear();
     if (shadow.isVirtual() || !parameters)
-      return isEmptyTuple(parameters.get()) ? std::optional(known(Shadow::constant())) : std::nullopt;
-    return known(rec.guards.readSource(SourceKind::kGetSet, rec.guards.sourceOf(shadow, object), d, 0,
-                                       parameters.get()));
+      return isEmptyTuple(parameters.get()) ? std::optional(shadowPlan(Shadow::constant())) : std::nullopt;
+    return shadowPlan(rec.guards.readSource(SourceKind::kGetSet, rec.guards.sourceOf(shadow, object), d, 0,
+                                            parameters.get()));
   }
   // Unless unknown code has seen it, a function of the trace has the code that it was made with, or was
   // given.
   if (n == "__code__" && shadow.isVirtual() && !rec.objects.virtualOf(shadow).exposed &&
       rec.objects.virtualOf(shadow).kind == VirtualKind::kFunction)
-    return known(Shadow::constant());
+    return shadowPlan(Shadow::constant());
   if (n == "__code__" && !shadow.isVirtual() && !shadow.isValue()) {
     rec.guards.guard(GuardKind::kFunction, rec.guards.sourceOf(shadow, object),
                      rec.guards.constId(PyFunction_GET_CODE(object)));
-    return known(Shadow::constant());
+    return shadowPlan(Shadow::constant());
   }
   return std::nullopt;
 }
@@ -220,22 +220,23 @@ std::optional<AttributePlan> planOfClass(RecordContext& rec, PyTypeObject* cls, 
                                          PyObject* d) {
   auto* object = reinterpret_cast<PyObject*>(cls);
   const bool field = Py_TYPE(d) == &PyGetSetDescr_Type || Py_TYPE(d) == &PyMemberDescr_Type;
-  if (field && PyDescr_TYPE(d) == &PyBaseObject_Type && n == "__class__") return known(Shadow::constant());
+  if (field && PyDescr_TYPE(d) == &PyBaseObject_Type && n == "__class__")
+    return shadowPlan(Shadow::constant());
   if (!field || PyDescr_TYPE(d) != &PyType_Type) return std::nullopt;
   if (n == "__mro__" || n == "__bases__")
-    return known(classTuple(rec, n == "__mro__" ? pyapi::mroOf(cls) : pyapi::basesOf(cls)));
+    return shadowPlan(classTuple(rec, n == "__mro__" ? pyapi::mroOf(cls) : pyapi::basesOf(cls)));
   const bool ours = virtualClassOf(rec, cls) != nullptr;
   if (pyapi::nameField(object, n) != nullptr && !ours) {
     if (isRenamed(rec, object)) return std::nullopt;
-    return known(shownName(rec, Shadow::constant(), object, n).value_or(Shadow::constant()));
+    return shadowPlan(shownName(rec, Shadow::constant(), object, n).value_or(Shadow::constant()));
   }
   if (n == "__name__" || n == "__qualname__" || n == "__module__" || n == "__doc__") {
     if (isRenamed(rec, object)) return std::nullopt;
-    return known(Shadow::constant());
+    return shadowPlan(Shadow::constant());
   }
   // The class's version guards its own entries, unless some attributes are open.
   if (n == "__dict__" && !ours && closeAll(rec, cls)) {
-    AttributePlan plan = known(Shadow::constant());
+    AttributePlan plan = shadowPlan(Shadow::constant());
     plan.frozen = true;
     return plan;
   }
@@ -263,9 +264,9 @@ AttributePlan planClass(RecordContext& rec, Shadow shadow, PyObject* object, PyO
                                                   object, name, metaValue)
                                  : simple(AttributePlan::kStep);
   }
-  if (entry.open) return known(entry.shadow);
+  if (entry.open) return shadowPlan(entry.shadow);
   if (value == nullptr) {
-    if (ofMeta.open) return known(ofMeta.shadow);
+    if (ofMeta.open) return shadowPlan(ofMeta.shadow);
     if (metaValue != nullptr && isMethodLike(metaValue)) {
       AttributePlan plan = simple(AttributePlan::kMethod);
       plan.function = metaValue;
@@ -276,16 +277,16 @@ AttributePlan planClass(RecordContext& rec, Shadow shadow, PyObject* object, PyO
     return simple(metaValue == nullptr && meta == &PyType_Type ? AttributePlan::kRaises
                                                                : AttributePlan::kStep);
   }
-  if (PyFunction_Check(value)) return known(Shadow::constant());
+  if (PyFunction_Check(value)) return shadowPlan(Shadow::constant());
   if (Py_TYPE(value) == &PyStaticMethod_Type || isProperty(value) || isMethodLike(value) ||
       Py_TYPE(value) == &PyGetSetDescr_Type || Py_TYPE(value) == &PyMemberDescr_Type) {
-    return known(Shadow::constant());
+    return shadowPlan(Shadow::constant());
   }
   if (auto plan = planGetter(rec, value, Shadow::constant(), Py_None, cls)) return std::move(*plan);
   if (Py_TYPE(value) == &PyClassMethod_Type || pyapi::hasDescriptorGet(value)) {
-    return known(Shadow{});  // a bound method; it is described once it has been made
+    return shadowPlan(Shadow{});  // a bound method; it is described once it has been made
   }
-  return known(virtualClassAttribute(rec, cls, name, value).value_or(classValue(rec, value)));
+  return shadowPlan(virtualClassAttribute(rec, cls, name, value).value_or(classValue(rec, value)));
 }
 
 // Looks the name up in the instance's dict. Returns the entry, or nothing after a guard that there is none.
@@ -396,7 +397,7 @@ AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object
                              PyObject* d) {
   if (const Py_ssize_t index = fieldIndex(d, object); index >= 0 && !shadow.isValue()) {
     auto field = rec.objects.elementOf(shadow, object, index);
-    return field ? known(*field) : simple(rec.live() ? AttributePlan::kStep : AttributePlan::kAborted);
+    return field ? shadowPlan(*field) : simple(rec.live() ? AttributePlan::kStep : AttributePlan::kAborted);
   }
   bool field = Py_TYPE(d) == &PyGetSetDescr_Type || Py_TYPE(d) == &PyMemberDescr_Type;
   if (field && shadow.isVirtual() && rec.objects.virtualOf(shadow).kind == VirtualKind::kException) {
@@ -408,9 +409,9 @@ AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object
   if (shadow.isVirtual() && PyFunction_Check(object) &&
       rec.objects.virtualOf(shadow).kind == VirtualKind::kFunction) {
     if (rec.objects.virtualOf(shadow).exposed) return simple(AttributePlan::kStep);
-    if (isFunctionName(name)) return known(Shadow::constant());
-    if (auto slot = rec.objects.entryOf(rec.objects.virtualOf(shadow), name)) return known(*slot);
-    if (auto none = noAnnotations(rec, shadow, object, name)) return known(*none);
+    if (isFunctionName(name)) return shadowPlan(Shadow::constant());
+    if (auto slot = rec.objects.entryOf(rec.objects.virtualOf(shadow), name)) return shadowPlan(*slot);
+    if (auto none = noAnnotations(rec, shadow, object, name)) return shadowPlan(*none);
   }
   if (isProperty(d)) {
     if (Py_TYPE(d) != &PyProperty_Type) rec.guards.guardTypeVersion(Py_TYPE(d));
@@ -429,7 +430,7 @@ AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object
     Virtual& v = rec.objects.virtualOf(shadow);
     if (v.value != ir::kNone) return simple(AttributePlan::kStep);
     PyObject* encoded = PyDict_GetItemWithError(v.attrs.get(), name);
-    return encoded != nullptr ? known(decodeShadow(encoded)) : simple(AttributePlan::kRaises);
+    return encoded != nullptr ? shadowPlan(decodeShadow(encoded)) : simple(AttributePlan::kRaises);
   }
   if (Py_TYPE(d) == &PyMemberDescr_Type && !shadow.isVirtual()) {
     pyapi::Ref<> value =
@@ -437,7 +438,7 @@ AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object
     if (Overlay* overlay = rec.objects.overlayOf(object)) {
       PyErr_Clear();
       if (const auto written = rec.objects.readBack(overlay->attrs, name, object, value.get()))
-        return known(*written);
+        return shadowPlan(*written);
     }
     ir::SourceId source = rec.guards.sourceOf(shadow, object);
     if (!value) {
@@ -445,17 +446,17 @@ AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object
       rec.guards.guard(GuardKind::kEmptyMember, source, rec.guards.constId(d));
       return simple(AttributePlan::kRaises);
     }
-    return known(rec.guards.readSource(SourceKind::kMember, source, d, 0, value.get()));
+    return shadowPlan(rec.guards.readSource(SourceKind::kMember, source, d, 0, value.get()));
   }
   if (Py_TYPE(d) == &PyGetSetDescr_Type) {
     std::string_view n = text(name);
-    if (n == "__class__") return known(Shadow::constant());
+    if (n == "__class__") return shadowPlan(Shadow::constant());
     PyObject** slot = n == "__dict__" && !shadow.isVirtual() ? pyapi::materializedDictSlot(object) : nullptr;
     // A function makes its dict when it is first asked for it.
     if (slot != nullptr && *slot == nullptr && PyFunction_Check(object))
       Py_XDECREF(PyObject_GenericGetDict(object, nullptr));
     if (slot != nullptr && *slot != nullptr) {
-      return known(
+      return shadowPlan(
           rec.guards.readSource(SourceKind::kDict, rec.guards.sourceOf(shadow, object), nullptr, 0, *slot));
     }
     if (auto plan = PyFunction_Check(object) ? planOfFunction(rec, d, shadow, object, n) : std::nullopt)
@@ -463,7 +464,7 @@ AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object
     return simple(AttributePlan::kStep);
   }
   // pybind puts C functions into classes as instance methods. Binding one makes a method.
-  if (PyInstanceMethod_Check(d)) return known(Shadow{});
+  if (PyInstanceMethod_Check(d)) return shadowPlan(Shadow{});
   if (auto plan = planGetter(rec, d, shadow, object, Py_TYPE(object))) return std::move(*plan);
   return simple(AttributePlan::kStep);
 }
@@ -486,22 +487,23 @@ AttributePlan planException(RecordContext& rec, Shadow shadow, PyObject* object,
   if (v.value != ir::kNone) return simple(AttributePlan::kStep);
   const pyapi::ExceptionParts parts = pyapi::partsOf(object);
   std::string_view n = text(name);
-  if (n == "__class__" || n == "__suppress_context__") return known(Shadow::constant());
+  if (n == "__class__" || n == "__suppress_context__") return shadowPlan(Shadow::constant());
   if (n == "args") {
-    if (auto made = rec.objects.knownObject(parts.args)) return known(*made);
+    if (auto made = rec.objects.knownObject(parts.args)) return shadowPlan(*made);
     bool same = v.parts.size() == static_cast<size_t>(PyTuple_GET_SIZE(parts.args));
     for (size_t i = 0; same && i < v.parts.size(); ++i) {
       same = v.partObjects[i].get() == PyTuple_GET_ITEM(parts.args, static_cast<Py_ssize_t>(i));
     }
-    return same ? known(rec.objects.tupleOf(parts.args, v.parts)) : simple(AttributePlan::kStep);
+    return same ? shadowPlan(rec.objects.tupleOf(parts.args, v.parts)) : simple(AttributePlan::kStep);
   }
-  if (n == "__traceback__") return known(tracebackShadow(rec, parts.traceback));
+  if (n == "__traceback__") return shadowPlan(tracebackShadow(rec, parts.traceback));
   if (n == "__cause__" || n == "__context__") {
     PyObject* other = n == "__cause__" ? parts.cause : parts.context;
     if (other == nullptr || other == Py_None) {
-      return n == "__context__" && v.index != 0 ? simple(AttributePlan::kStep) : known(Shadow::constant());
+      return n == "__context__" && v.index != 0 ? simple(AttributePlan::kStep)
+                                                : shadowPlan(Shadow::constant());
     }
-    if (auto made = rec.objects.knownObject(other)) return known(*made);
+    if (auto made = rec.objects.knownObject(other)) return shadowPlan(*made);
   }
   if (n == "__dict__") return planVirtualDict(rec, shadow, object);
   std::optional<Shadow> field;  // a field that C code has filled in
@@ -516,13 +518,13 @@ AttributePlan planException(RecordContext& rec, Shadow shadow, PyObject* object,
     }
     return false;
   });
-  return field ? known(*field) : simple(AttributePlan::kStep);
+  return field ? shadowPlan(*field) : simple(AttributePlan::kStep);
 }
 
 AttributePlan planTraceback(RecordContext& rec, PyObject* object, PyObject* name) {
   std::string_view n = text(name);
-  if (n == "tb_lineno" || n == "tb_lasti" || n == "__class__") return known(Shadow::constant());
-  if (n == "tb_next") return known(tracebackShadow(rec, pyapi::entryOf(object).next));
+  if (n == "tb_lineno" || n == "tb_lasti" || n == "__class__") return shadowPlan(Shadow::constant());
+  if (n == "tb_next") return shadowPlan(tracebackShadow(rec, pyapi::entryOf(object).next));
   return simple(AttributePlan::kStep);
 }
 
@@ -561,7 +563,7 @@ AttributePlan planModule(RecordContext& rec, Shadow shadow, PyObject* object, Py
     Shadow membersShadow = rec.objects.dictEntry(dictShadow, dict, part, members);
     PyObject* value = PyDict_GetItemWithError(members, name);
     if (value != nullptr) {
-      AttributePlan plan = known(rec.objects.dictEntry(membersShadow, members, name, value));
+      AttributePlan plan = shadowPlan(rec.objects.dictEntry(membersShadow, members, name, value));
       plan.native = true;
       return plan;
     }
@@ -584,7 +586,7 @@ std::optional<Shadow> partOfMethod(RecordContext& rec, Shadow shadow, PyObject* 
 }
 
 AttributePlan planInstance(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name) {
-  if (auto part = partOfMethod(rec, shadow, object, text(name))) return known(*part);
+  if (auto part = partOfMethod(rec, shadow, object, text(name))) return shadowPlan(*part);
   PyTypeObject* type = Py_TYPE(object);
   PyObject* override = pyapi::getsAttributesPlainly(type) ? nullptr : getattributeOf(type);
   // A module of a subclass of ModuleType (such as torch._VF) looks names up like other objects do, unless its
@@ -643,7 +645,7 @@ std::optional<AttributePlan> planFrozen(RecordContext& rec, PyObject* object, Py
     PyErr_Clear();
     return std::nullopt;
   }
-  AttributePlan plan = known(frozenPart(rec, value.get()));
+  AttributePlan plan = shadowPlan(frozenPart(rec, value.get()));
   plan.native = true;
   return plan;
 }
@@ -662,18 +664,18 @@ AttributePlan planGeneric(RecordContext& rec, Shadow shadow, PyObject* object, P
   bool aborted = false;
   auto entry = instanceEntry(rec, shadow, object, name, aborted);
   if (aborted) return simple(AttributePlan::kAborted);
-  if (entry) return known(*entry);
-  if (ofType.open) return known(ofType.shadow);
+  if (entry) return shadowPlan(*entry);
+  if (ofType.open) return shadowPlan(ofType.shadow);
   if (d != nullptr) {
     if (isMethodLike(d)) {
       AttributePlan plan = simple(AttributePlan::kMethod);
       plan.function = d;
       return plan;
     }
-    if (Py_TYPE(d) == &PyStaticMethod_Type) return known(Shadow::constant());
-    if (Py_TYPE(d) == &PyClassMethod_Type) return known(Shadow{});
+    if (Py_TYPE(d) == &PyStaticMethod_Type) return shadowPlan(Shadow::constant());
+    if (Py_TYPE(d) == &PyClassMethod_Type) return shadowPlan(Shadow{});
     if (!pyapi::hasDescriptorGet(d))
-      return known(virtualClassAttribute(rec, type, name, d).value_or(classValue(rec, d)));
+      return shadowPlan(virtualClassAttribute(rec, type, name, d).value_or(classValue(rec, d)));
     return planDescriptor(rec, shadow, object, name, d);
   }
   return simple(AttributePlan::kRaises);
@@ -739,7 +741,7 @@ AttributePlan planAttribute(RecordContext& rec, Shadow shadow, PyObject* object,
       plan.function = d;
       return plan;
     }
-    return known(Shadow::constant());
+    return shadowPlan(Shadow::constant());
   }
   if (shadow.isConst() && (rec.guards.isFrozen(object) || PyCode_Check(object))) {
     if (PyCode_Check(object) && !isOfProgram(name)) rec.facts.bound = "it looks at the lines of a function";
@@ -749,7 +751,7 @@ AttributePlan planAttribute(RecordContext& rec, Shadow shadow, PyObject* object,
   if (PyModule_CheckExact(object)) {
     auto entry = rec.heap.moduleAttribute(shadow, object, name);
     if (!rec.live()) return simple(AttributePlan::kAborted);
-    if (entry) return known(*entry);
+    if (entry) return shadowPlan(*entry);
     return planMissing(rec, shadow, object, name);
   }
   if (PyType_Check(object)) return planClass(rec, shadow, object, name);

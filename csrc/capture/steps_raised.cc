@@ -24,8 +24,8 @@ class RaisedAside {
 }  // namespace
 
 // The call of the instruction under way has raised. Records it as a step that is expected to raise again. If
-// it does not raise in a later run, or raises something else, kintsugi._polyfills.settle goes on in its
-// place. Returns false where no exit is possible.
+// it does not raise in a later run, or raises something else, kintsugi._polyfills.resume_after_raise runs in
+// its place. Returns false where no exit is possible.
 bool Steps::recordRaised(CallValues& ctx, CallKind kind, std::vector<ir::Operand> operands,
                          ir::StateId snap) {
   using ir::Operand;
@@ -33,8 +33,8 @@ bool Steps::recordRaised(CallValues& ctx, CallKind kind, std::vector<ir::Operand
   const RaisedAside raised;  // the code below asks objects for attributes and clears errors
   PyObject* exception = raised.get();
   faultPoint("raised");
-  PyObject* settle = polyfill("settle");
-  const bool simple = roles_.breaks.isLive() && settle != nullptr && ctx.popped > 0 &&
+  PyObject* resume = polyfill("resume_after_raise");
+  const bool simple = roles_.breaks.isLive() && resume != nullptr && ctx.popped > 0 &&
                       frames_.current()->rebuildable &&
                       ctx.act.stackDepth() + ctx.popped == frames_.current()->stack.size();
   if (!simple) return false;
@@ -47,8 +47,8 @@ bool Steps::recordRaised(CallValues& ctx, CallKind kind, std::vector<ir::Operand
   roles_.guards.guardType(shadow, exception);
   ir::FrameState state;
   state.parent = parent;
-  state.code = roles_.guards.constId(PyFunction_GET_CODE(settle));
-  state.function = Operand::constant(roles_.guards.constId(settle));
+  state.code = roles_.guards.constId(PyFunction_GET_CODE(resume));
+  state.function = Operand::constant(roles_.guards.constId(resume));
   const Operand outcome = Operand::source(shadow.sourceId());
   blocks_.setPending(false);
   emit(ir::Op::kGuardBlock, {Operand::integer(blocks_.newest())}, {},

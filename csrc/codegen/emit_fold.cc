@@ -21,20 +21,21 @@ Value* halfOf(Builder& b, Value* vector, unsigned width, bool upper) {
 
 }  // namespace
 
-Value* foldPlaces(Builder& b, Core op, Value* value, Value* place) {
+Value* foldIndices(Builder& b, Core op, Value* value, Value* index) {
   for (unsigned width = lanesOf(value); width > 1; width /= 2) {
     Value* low = halfOf(b, value, width, false);
     Value* high = halfOf(b, value, width, true);
-    Value* lowPlace = halfOf(b, place, width, false);
-    Value* highPlace = halfOf(b, place, width, true);
-    Value* nans = b.CreateAnd(b.CreateFCmpUNO(low, low), b.CreateFCmpUNO(high, high));
-    Value* first =
-        b.CreateAnd(b.CreateOr(b.CreateFCmpOEQ(low, high), nans), b.CreateICmpULT(highPlace, lowPlace));
-    Value* better = b.CreateOr(isBetter(b, op, high, low), first);
+    Value* lowIndex = halfOf(b, index, width, false);
+    Value* highIndex = halfOf(b, index, width, true);
+    // Of equal elements, and of two NaN, the one with the smaller index wins.
+    Value* bothNan = b.CreateAnd(b.CreateFCmpUNO(low, low), b.CreateFCmpUNO(high, high));
+    Value* isFirst =
+        b.CreateAnd(b.CreateOr(b.CreateFCmpOEQ(low, high), bothNan), b.CreateICmpULT(highIndex, lowIndex));
+    Value* better = b.CreateOr(isBetter(b, op, high, low), isFirst);
     value = b.CreateSelect(better, high, low);
-    place = b.CreateSelect(better, highPlace, lowPlace);
+    index = b.CreateSelect(better, highIndex, lowIndex);
   }
-  return b.CreateExtractElement(place, uint64_t{0});
+  return b.CreateExtractElement(index, uint64_t{0});
 }
 
 Value* foldLanes(Builder& b, Core op, Value* vector) {

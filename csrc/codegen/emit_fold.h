@@ -1,6 +1,8 @@
 // Inside codegen only: reduces the lanes of a vector to one value, by halves, so that the order is always the
 // same.
 //
+//   [a, b, c, d]   =>   [op(a, c), op(b, d)]   =>   op(op(a, c), op(b, d))
+//
 // Ownership: none. Threads: as the builder's.
 #pragma once
 
@@ -9,7 +11,8 @@
 namespace kintsugi::codegen {
 
 llvm::Value* foldLanes(Builder& b, passes::Core op, llvm::Value* vector);
-// For reductions that find a place (argmax): the first place of the best value.
-llvm::Value* foldPlaces(Builder& b, passes::Core op, llvm::Value* value, llvm::Value* place);
+// For reductions that find an index (argmax): that of the extreme value. Of equal ones the smaller index
+// wins; NaN is the extreme, as in ATen.
+llvm::Value* foldIndices(Builder& b, passes::Core op, llvm::Value* value, llvm::Value* index);
 
 }  // namespace kintsugi::codegen

@@ -521,7 +521,7 @@ class Emitter : private AccessEmitter {
       return kernel_.columns ? value : foldLanes(b_, op, value);
     }
     Value* place = b_.CreateLoad(places(), sum.place);
-    place = kernel_.columns ? place : foldPlaces(b_, op, value, place);
+    place = kernel_.columns ? place : foldIndices(b_, op, value, place);
     return b_.CreateZExt(place, registerType(b_, Elem::kI64, kernel_.columns ? lanes_ : 1));
   }
 

@@ -93,7 +93,7 @@ void forEachTarget(const Kernel& kernel, const Plan& plan, uint32_t s,
 
 // The wide tile is used if the target prefers it, unless it would waste five percent more columns than the
 // tall one.
-ProductTile tileFor(const Kernel& kernel, const Target& target, bool other) {
+ProductTile tileFor(const Kernel& kernel, const Target& target, bool swapped) {
   const Target::Products& p = target.products;
   const auto wasted = [&](const ProductTile& tile) {
     const auto columns = static_cast<int64_t>(tile.vectors * target.lanes);
@@ -102,7 +102,7 @@ ProductTile tileFor(const Kernel& kernel, const Target& target, bool other) {
   };
   const bool wide =
       kernel.product && p.preferWide && (wasted(p.wide) - wasted(p.tall)) * 20 <= kernel.sizes.back().hint;
-  return wide != other ? p.wide : p.tall;
+  return wide != swapped ? p.wide : p.tall;
 }
 
 }  // namespace kintsugi::codegen

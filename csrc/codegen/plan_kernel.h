@@ -21,11 +21,12 @@ struct Plan {
 };
 
 Plan planKernel(const passes::Kernel& kernel);
-// The values for which loop `s` is there: arguments of its reductions, and values that it stores.
+// The values that loop `s` computes: the arguments of its reductions, and what it stores.
 void forEachTarget(const passes::Kernel& kernel, const Plan& plan, uint32_t s,
                    const std::function<void(uint32_t)>& visit);
 
-// The tile in which the product is computed: the target's usual one, or (`other`) the one of the other shape.
-ProductTile tileFor(const passes::Kernel& kernel, const Target& target, bool other);
+// The tile in which the product is computed: the one that suits the target, or (`swapped`) the other one of
+// Target::Products::tall and `wide`.
+ProductTile tileFor(const passes::Kernel& kernel, const Target& target, bool swapped);
 
 }  // namespace kintsugi::codegen

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+
+#include "support/clock.h"
 
 namespace kintsugi::diag::events {
 
@@ -98,10 +99,7 @@ void start(std::size_t capacity) {
 
 void stop() { enabledFlag.store(false, std::memory_order_relaxed); }
 
-std::uint64_t nowNs() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
-}
+std::uint64_t nowNs() { return kintsugi::nowNs(); }
 
 TextId intern(std::string_view text) {
   if (text.empty()) return 0;

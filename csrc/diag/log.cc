@@ -1,10 +1,11 @@
 #include "diag/log.h"
 
 #include <array>
-#include <chrono>
 #include <deque>
 #include <mutex>
 #include <utility>
+
+#include "support/clock.h"
 
 namespace kintsugi::diag::log {
 
@@ -27,11 +28,6 @@ Ring& ring() {
 }
 
 std::atomic<Sink> currentSink{nullptr};
-
-std::uint64_t nowNs() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
-}
 
 void publish(Event event) {
   {

@@ -59,9 +59,9 @@ bool CompiledFunction::isNativePending() const {
 PyObject* CompiledFunction::callCompared(const pyapi::Arguments& args) {
   // A call within a timed one (recursion, another thread) is part of its time.
   if (comparing_ || errorOnGraphBreak() || !settings().eagerWhenFaster) return callCompiled(args);
-  const Payoff::Way way = payoff_.next();
+  const Payoff::Mode mode = payoff_.next();
   const auto go = [&] {
-    return way == Payoff::Way::kEager ? eagerBecause("it takes less time", args) : callCompiled(args);
+    return mode == Payoff::Mode::kEager ? eagerBecause("it takes less time", args) : callCompiled(args);
   };
   if (payoff_.isUntimed()) return go();
   const uint64_t recordings = recordings_;
@@ -70,7 +70,7 @@ PyObject* CompiledFunction::callCompared(const pyapi::Arguments& args) {
   PyObject* result = go();
   const uint64_t ns = diag::events::nowNs() - start;
   comparing_ = false;
-  if (payoff_.addSample(way, ns,
+  if (payoff_.addSample(mode, ns,
                         {.recorded = recordings_ != recordings, .nativePending = isNativePending()})) {
     logPrefersEager();
   }

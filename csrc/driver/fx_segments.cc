@@ -241,14 +241,10 @@ class Describer {
 uint32_t runTracePasses(guard::Document& document, uint32_t start, TracePasses wanted) {
   passes::PassManager manager;
   manager.setInput(start == 0 ? ir::VerifierMode::kRecorded : ir::VerifierMode::kContinued);
-  if (wanted.segments) {
-    manager.add(
-        {"segments", [&](guard::Document& recorded) {
-           start = passes::cutSegments(recorded, {operatorTraits, start, wanted.native, wanted.gradients});
-         }});
-  }
-  manager.run(document);
-  return start;
+  if (wanted.segments) manager.add(*passes::findPass("segments"));
+  passes::PassUnit unit{document, {operatorTraits, start, wanted.native, wanted.gradients}};
+  manager.run(unit);
+  return unit.segments.start;
 }
 
 pyapi::Ref<> describeSegments(const runtime::CompiledTrace& trace) {

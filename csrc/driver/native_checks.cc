@@ -105,10 +105,7 @@ void checkSlots(const NativePlan& plan, size_t inputCount, size_t scalars) {
   }
 }
 
-void checkPlan(const PlanDescription& described, const std::function<std::string()>& graph) {
-  if (!verifying()) {
-    return;
-  }
+passes::PlanFlow flowOf(const PlanDescription& described) {
   const NativePlan& plan = described.plan;
   passes::PlanFlow flow{.slotCount = plan.slotCount,
                         .inputCount = described.inputCount,
@@ -122,6 +119,14 @@ void checkPlan(const PlanDescription& described, const std::function<std::string
   for (size_t at = 0; at < plan.steps.size(); ++at) {
     flow.steps.push_back(stepOf(described, at));
   }
+  return flow;
+}
+
+void checkPlan(const PlanDescription& described, const std::function<std::string()>& graph) {
+  if (!verifying()) {
+    return;
+  }
+  const passes::PlanFlow flow = flowOf(described);
   const std::vector<ir::Problem> problems = passes::verify(flow);
   KINTSUGI_CHECK(problems.empty(), "a native plan is not valid:\n", ir::formatProblems(problems),
                  passes::print(flow), graph());

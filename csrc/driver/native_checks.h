@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ir/trace.h"
+#include "passes/plan_verifier.h"
 #include "runtime/native_plan.h"
 
 namespace kintsugi::driver {
@@ -30,6 +31,7 @@ struct PlanDescription {
 // In every build, since whatever a run reads or writes has to lie in its frame: slots, drops and the indices
 // of steps are within their tables. `scalars`: instructions of scalar arithmetic.
 void checkSlots(const runtime::NativePlan& plan, size_t inputCount, size_t scalars);
+passes::PlanFlow flowOf(const PlanDescription& described);
 void checkPlan(const PlanDescription& described, const std::function<std::string()>& graph);
 
 }  // namespace kintsugi::driver

@@ -12,15 +12,15 @@
 
 namespace kintsugi::driver {
 
-// Accesses of the kernel. Each of them reads an element right before what `store` writes is computed of it,
-// at the same place; nothing else reads that memory afterwards.
+// The accesses of the kernel that may share memory with `store`: they read each element just before the
+// kernel stores to the same place, and nothing reads that memory afterwards.
 std::vector<uint32_t> overwritable(const passes::Kernel& kernel, const passes::KernelStore& store);
 
-// The `kernel`th of the plan, which makes the tensor of slot `to`, could write it over that of `from`.
+// The kernel with index `kernel` could store the tensor of slot `to` in the memory of slot `from`.
 struct Overwrite {
   uint32_t kernel = 0, to = 0, from = 0;
 };
-// Where the step uses `from` last, and memory is not kept anyway.
+// Makes those kernels overwrite `from` that are its last use, unless `to` has memory of its own between runs.
 void overwrite(runtime::NativePlan& plan, const std::vector<Overwrite>& candidates);
 
 }  // namespace kintsugi::driver

@@ -58,7 +58,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
   }
   passes::SizeTable sizes;
   const passes::SizeScope scope(sizes);
-  std::optional<passes::TensorGraph> graph;
+  std::optional<passes::TensorGraph> graph;  // simplify() shows it in the log
   {
     const passes::PassTimer timer("graph", "build-graph",
                                   [&] { return graph ? graph->nodes.size() : segment.code.size(); });
@@ -75,10 +75,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
   if (!graph) return nullptr;
   passes::simplify(*graph, segment,
                    {.attention = variant.attention, .contract = info.contract && !info.strict});
-  const passes::NativeProgram program = [&] {
-    const passes::PassTimer timer("graph", "fuse", [&graph] { return graph->nodes.size(); });
-    return passes::fuse(*graph, info.callsOnly);
-  }();
+  const passes::NativeProgram program = passes::fuse(*graph, segment, info.callsOnly);
   passes::checkProgram(program, *graph, segment);
   summary.instructions = graph->instructions;
   summary.kernels = program.kernels.size();

@@ -11,7 +11,7 @@
 
 namespace kintsugi::driver {
 
-// Nothing: item() is called.
+// The type by which a plan reads a number from a tensor. Nothing: the plan calls item().
 inline std::optional<runtime::NativeRead::Type> readType(passes::Elem elem) {
   using Type = runtime::NativeRead::Type;
   switch (elem) {
@@ -28,7 +28,7 @@ inline std::optional<runtime::NativeRead::Type> readType(passes::Elem elem) {
   }
 }
 
-// What the numbers that kernels take have to be within, by slot.
+// Of numbers that kernels take: the slot, and the largest magnitude that is allowed.
 inline std::vector<std::pair<uint32_t, double>> limitsOf(const passes::TensorGraph& graph,
                                                          const std::vector<uint32_t>& slotOf) {
   std::vector<std::pair<uint32_t, double>> limits;

@@ -1,4 +1,4 @@
-// Operators that write to places of a copy, as torchapi/row_updates.h computes them.
+// Operators that write to rows of a copy (`index_add`), as torchapi/row_updates.h computes them.
 //
 // Pure function; any thread, no GIL.
 #pragma once
@@ -12,10 +12,10 @@
 
 namespace kintsugi::driver {
 
-// An operator that copies its first argument, and then writes to the copy.
+// Does the operator copy its first argument, and then write to the copy?
 bool writesToCopy(std::string_view name);
 
-// `slots`: of the operands that are values. Nothing: ATen's is called.
+// `slots`: the slots of the operands that are values. Nothing: ATen's operator is called.
 std::optional<runtime::NativeCall::Rows> rowUpdateOf(std::string_view name,
                                                      std::span<const ir::Operand> operands,
                                                      std::span<const uint32_t> slots);

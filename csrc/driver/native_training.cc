@@ -6,7 +6,7 @@
 #include "ir/dtype.h"
 #include "ir/segments.h"
 #include "passes/free_gradients.h"
-#include "passes/pass_statistics.h"
+#include "passes/pass_log.h"
 #include "passes/segment_passes.h"
 #include "passes/split_gradients.h"
 
@@ -67,10 +67,11 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
     return std::nullopt;
   }
   std::optional<passes::GradientGraph> graph;
-  {
-    const passes::PassTimer timer("segment", "differentiate", [&] { return info.segment.code.size(); });
-    graph = passes::differentiate(info.segment, {.traits = operatorTraits}, reason);
-  }
+  passes::PassLog(info.segment, [&] { return graph ? passes::print(*graph) : std::string(); })
+      .run(
+          "segment", "differentiate",
+          [&] { return graph ? graph->forward.size() + graph->backward.size() : info.segment.code.size(); },
+          [&] { graph = passes::differentiate(info.segment, {.traits = operatorTraits}, reason); });
   if (graph && graph->outputs.empty()) {
     summary.plain = true;
     summary.instructions = graph->forward.size();
@@ -79,10 +80,15 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
   if (!graph) {
     return std::nullopt;
   }
-  const TrainingSegments parts = [&graph, &info] {
-    const passes::PassTimer timer("segment", "split-gradients", [&] { return info.segment.code.size(); });
-    return passes::splitGradients(*graph);
-  }();
+  TrainingSegments parts;
+  passes::PassLog(info.segment, [&] { return passes::print(parts); })
+      .run(
+          "segment", "split-gradients",
+          [&] {
+            const size_t made = parts.forward.code.size() + parts.backward.code.size();
+            return made != 0 ? made : graph->forward.size() + graph->backward.size();
+          },
+          [&] { parts = passes::splitGradients(*graph); });
   runtime::TrainingPlans plans;
   NativeSummary others;
   plans.forward = build(parts.forward, false, info.contract, summary, reason);
@@ -123,10 +129,10 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
   }
   std::vector<ir::ValueId> inputs;
   ir::collectValues(parts.forward, parts.forward.operandsOf(parts.forward.code.front()), inputs);
-  for (size_t k = 0; k < graph->draws.size(); ++k) {
-    const ir::ValueId mask = inputs[inputs.size() - graph->draws.size() + k];
+  for (size_t k = 0; k < graph->maskProbabilities.size(); ++k) {
+    const ir::ValueId mask = inputs[inputs.size() - graph->maskProbabilities.size() + k];
     const ir::TensorDesc& meta = parts.forward.metas[parts.forward.values[mask].meta];
-    plans.draws.push_back({meta, graph->draws[k]});
+    plans.masks.push_back({meta, graph->maskProbabilities[k]});
   }
   plans.inputs = info.inputs;
   plans.gradBefore = graph->gradBefore;

@@ -1,4 +1,6 @@
-// The native plans of a segment that autograd follows: forward, backward, and what follows.
+// The native plans of a segment that autograd differentiates: the forward, the backward, the epilogue
+// (results that are made after the autograd node), and the segment as it was recorded, for gradients of
+// gradients.
 //
 // Pure function of its arguments (and of torch's operators); needs no GIL and may run on any thread.
 #pragma once
@@ -11,7 +13,7 @@
 
 namespace kintsugi::driver {
 
-// Nothing, with a reason, where the segment stays with replay.
+// Nothing, with a reason, if the segment is to be replayed instead.
 std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo& info,
                                                          NativeSummary& summary, std::string& reason);
 

@@ -21,7 +21,7 @@ struct NativeVariant {
 // The first is the usual one.
 std::span<const NativeVariant> nativeVariants();
 
-// Of a segment compiled in the usual way: what it has of what variants differ in.
+// How often a segment, compiled in the usual way, uses what variants change.
 struct VariantUses {
   size_t tiled = 0;      // products as kernels
   size_t attention = 0;  // attention as a kernel

@@ -19,6 +19,8 @@
 #include "passes/fold_convolutions.h"
 #include "passes/graph_text.h"
 #include "passes/move_reshapes.h"
+#include "passes/pass_log.h"
+#include "passes/plan_text.h"
 #include "passes/products.h"
 #include "passes/segments.h"
 #include "passes/simplify_graph.h"
@@ -96,8 +98,9 @@ class PlanBuilder {
     }
     plan_->slotCount = calls_.values.size();
     checkSlots(*plan_, graph_.inputs.size(), calls_.code.size());
-    checkPlan({*plan_, graph_.inputs.size(), flows_, usedBy_, aliases_},
-              [this] { return passes::print(graph_, segment_); });
+    const PlanDescription described{*plan_, graph_.inputs.size(), flows_, usedBy_, aliases_};
+    passes::PassLog(segment_, [&] { return passes::print(flowOf(described)); }).behind("make-plan");
+    checkPlan(described, [this] { return passes::print(graph_, segment_); });
     plan_->trace = std::move(calls_);
     return std::move(plan_);
   }

@@ -1,5 +1,8 @@
-// From a tensor graph, and the program that fusion made of it, to the native plan: slots, kernels compiled,
-// calls and views in order, what is dropped when, whose memory is used again.
+// From a tensor graph, and the program that fusion made of it, to the native plan: a slot for each tensor,
+// compiled kernels, calls and views in order, where each tensor is dropped, and which memory is reused.
+//
+//   kernel: %2 = sin(%0)                 slots: %0 in 0, %2 in 1, %3 in 2
+//   call:   %3 = aten.mm(%2, %1)   =>    kernel 0: reads 0, makes 1;   call 0: reads 1, makes 2, drops 1
 //
 // Pure function of its arguments (and of torch's operators); needs a SizeScope, no GIL, and may run on any
 // thread.
@@ -24,7 +27,7 @@ struct GradModes {
   std::optional<bool> after;             // what the segment leaves
 };
 
-// Null, with a reason, where the segment stays with replay. `tiles`: which shape of tiles kernels are
+// Null, with a reason, if the segment is to be replayed instead. `tiles`: the shape of tiles that kernels are
 // compiled with. The graph may have been made without a segment, if it has no calls.
 std::unique_ptr<runtime::NativePlan> planOfGraph(const NativeSegmentInfo& info,
                                                  const passes::TensorGraph& graph,

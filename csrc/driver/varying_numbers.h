@@ -25,7 +25,7 @@ class VaryingNumbers {
     plan_.bindings.emplace_back();
   }
 
-  // The tensors of `node` are in `slot` from here on; its symbols are read there. Into binding `at`.
+  // From binding `at` on, `slot` holds `node`: the binding reads the node's symbols from that tensor.
   void addTensor(uint32_t at, const passes::Node& node, uint32_t slot, ir::DType dtype) {
     runtime::NativeBinding::Tensor tensor;
     tensor.slot = slot;
@@ -41,7 +41,7 @@ class VaryingNumbers {
     plan_.bindings[at].tensors.push_back(std::move(tensor));
   }
 
-  // kNone: it does not vary. Call hasUnbound() at the end: no tensor of the plan has some symbol for a size.
+  // The index of the number; kNone: it does not vary. Ask hasUnbound() when all tensors have been added.
   uint32_t indexOf(passes::Size size) {
     size = passes::folded(size);
     if (size.fixed()) {
@@ -61,8 +61,9 @@ class VaryingNumbers {
     return it->second;
   }
 
-  // Adds the checks that the sizes have to pass in each run. A check on a symbol that no tensor has any more
-  // is left out, unless it follows from other symbols.
+  // Adds the checks that the sizes have to pass in each run. Where a check names a symbol that no tensor of
+  // the plan has, the symbol is replaced by others, if an equation of the table allows it; else the check is
+  // left out.
   void addChecks() {
     for (const passes::SizeCheck& check : table_.checks()) {
       const bool unbound = namesUnbound(check.difference);
@@ -78,6 +79,7 @@ class VaryingNumbers {
     }
   }
 
+  // True: a number depends on a symbol that is the size of no tensor.
   bool hasUnbound() const { return unbound_; }
 
  private:

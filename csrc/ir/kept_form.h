@@ -77,20 +77,19 @@ struct KeptForm {
   std::vector<Kept> kept;
   std::vector<Checked> checked;  // in the order in which eager mode checks
   std::vector<Node> tapes;       // in the order of the backward
-  std::vector<Node> holders;     // nodes that save any tensor, which eager mode frees behind them
+  std::vector<Node> holders;     // nodes that save any tensor, which eager mode frees after they have run
   std::vector<Leaf> leaves;
   bool isByOutput = true;           // there is a bit for each output
   std::vector<uint64_t> feeds;      // by `gets`: without a gradient of one of these, the input gets none
   std::vector<uint64_t> recompute;  // by input: the outputs whose gradients depend on its values, in any way
-  // Eager mode runs its nodes against the order of the program. Operators are numbered from 1 in that order:
-  // `madeAt` is the operator that made an output (by output that requires a gradient), `usedAt` has the
-  // operators that use an input (by `gets`), each for more outputs than those before it, `lookedAt` is the
-  // one that made a result of the epilogue (by result).
+  // Eager mode runs its nodes in the reverse order of the program. Operators are numbered from 1 in program
+  // order. By output that requires a gradient: the operator that made it.
   std::vector<uint32_t> madeAt;
+  // By `gets`: operators that use the input, each for outputs that those before it do not lead to.
   std::vector<std::vector<Use>> usedAt;
-  std::vector<uint32_t> lookedAt;
-  std::vector<uint32_t>
-      lookedOf;  // the result is a view of this one of `gets`; as many as there are: of none
+  // By result of the epilogue: the operator that made it, and the input that it is a view of, as an index
+  // into `gets` (or their number, if it is a view of none of them).
+  std::vector<uint32_t> epilogueAt, epilogueOf;
 };
 
 }  // namespace kintsugi::ir

@@ -36,6 +36,7 @@ constexpr std::array<int8_t, 2> quietOperands(std::initializer_list<int8_t> give
 #define KTG_MAY_COPY .with(Trait::kMayCopy)
 #define KTG_BY_FORM .with(Trait::kByForm)
 #define KTG_STORES_ONLY .with(Trait::kStoresOnly)
+#define KTG_COPIES .with(Trait::kCopies)
 #define KTG_MASKED .with(Trait::kMasked)
 #define KTG_FORGETS_RESULT .with(Trait::kForgetsResult)
 #define KTG_KEEPS_NOTHING .with(Trait::kKeepsNothing)
@@ -45,6 +46,9 @@ constexpr std::array<int8_t, 2> quietOperands(std::initializer_list<int8_t> give
 #define KTG_REPLACES_TENSOR .with(Trait::kReplacesTensor)
 #define KTG_NEW_FORM(op) .with(&OperatorInfo::newForm, Operator::op)
 #define KTG_QUIET_IF_ZERO(...) .with(&OperatorInfo::quietIfZero, quietOperands({__VA_ARGS__}))
+#define KTG_GIVES_BACK(when, operand) \
+  .with(&OperatorInfo::givesBack, GivesBack{GivesBack::When::when, operand})
+#define KTG_SLICE(dim, start, end, step) .with(&OperatorInfo::slice, SliceOperands{dim, start, end, step})
 #define KTG_LAYOUT(role) .with(&OperatorInfo::layout, LayoutRole::role)
 #define KTG_ROW_UPDATE(kind) .with(&OperatorInfo::rowUpdate, RowUpdateKind::kind)
 #define KTG_FOREACH(name, takes) .with(&OperatorInfo::foreach, Foreach{name, ForeachTakes::takes})

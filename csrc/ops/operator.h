@@ -38,9 +38,9 @@ constexpr uint32_t bitOf(Trait trait) { return uint32_t{1} << static_cast<unsign
 // What an operator does with tensors whose channels lie last.
 enum class LayoutRole : uint8_t {
   kOther,    // takes tensors as eager mode has them
-  kSame,     // its result lies as its arguments of four dimensions do
-  kReads,    // takes them any way; its result is what it is
-  kProduct,  // gains by the layout, and its result lies so
+  kSame,     // its result has the layout of its arguments of four dimensions
+  kReads,    // takes both layouts; its result does not depend on them
+  kProduct,  // is faster with the channels last, and its result has them last
 };
 
 // Rows of a copy of the first argument that are written.
@@ -52,6 +52,32 @@ enum class RowUpdateKind : uint8_t {
   kScatterAdd,
   kScatterNumber,
   kOther
+};
+
+// When the result is the first argument itself: the same tensor, with its version counter.
+//
+//   aten.to.dtype %0, f32, false, false   kSameForm, 3: %0 if it has that dtype already, and argument 3
+//                                         (`copy`) is false
+struct GivesBack {
+  enum class When : uint8_t {
+    kNever,
+    kAlways,     // an operator in place
+    kSameForm,   // dtype, device, sizes and strides are those of the argument, and `operand` is not true
+    kSameSizes,  // dtype and sizes are those of the argument
+    kIfQuiet,    // an argument of OperatorInfo::quietIfZero is zero
+  };
+  When when = When::kNever;
+  int8_t operand = -1;  // -1: there is none
+};
+
+// Which operands say what slice of the first argument the result is; -1: there is none.
+//   aten.slice.Tensor %0, 1, 2, 5, 1      elements 2 to 4 of dimension 1
+//   aten.select.int %0, 1, 2              element 2: without `end` the result lacks the dimension
+struct SliceOperands {
+  int8_t dim = -1;  // -1: it is no slice
+  int8_t start = -1;
+  int8_t end = -1;
+  int8_t step = -1;
 };
 
 // Which operands of a matrix product are what.
@@ -100,6 +126,8 @@ struct OperatorInfo {
   LayoutRole layout = LayoutRole::kOther;
   RowUpdateKind rowUpdate = RowUpdateKind::kNone;
   Operator newForm = Operator::kUnknown;
+  GivesBack givesBack;
+  SliceOperands slice;
   ProductOperands product;
   AttentionOperands attention;
   Activation activation;

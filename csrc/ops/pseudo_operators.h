@@ -1,11 +1,11 @@
 // Operators that our passes make and that the dispatcher does not have: only native plans run them.
 //
-//   taped.aten.conv2d.default   the operator with autograd on. Behind its results it has a leaf for each
-//   value
-//                               that is differentiated: what autograd took for that value
-//   taped.gradients             lists of results, leaves and gradients that have arrived -> gradients of
-//   leaves folded.convolution.default  a convolution with the batch norm, residual and activation behind it
-//                               (passes/fold_convolutions.h has its operands)
+//   taped.aten.conv2d.default    The operator, run with autograd on. After its own results it returns a leaf
+//                                for each differentiated operand: the tensor that autograd saw in its place.
+//   taped.gradients              Takes three lists: results, leaves, and gradients of the results. Returns
+//                                the gradients of the leaves.
+//   folded.convolution.default   A convolution together with the batch norm, residual and activation after it
+//                                (passes/fold_convolutions.h lists its operands).
 //
 // The text form of traces shows these names. Constants; any thread; no GIL.
 #pragma once

@@ -12,7 +12,7 @@
 //   KTG_SAVES("0f:1")       as matrix products fold it: itself, a view or a copy (passes/kept_by_eager.h)
 //   KTG_SAVES("3m")         itself, if it is no mask of bools (else a copy)
 //   KTG_SAVES("0:0!")       by a node of its own, which runs for the gradients of those operands alone
-//   KTG_SAVES("o")          a tensor that nobody else sees
+//   KTG_SAVES("o")          a tensor of the node's own (statistics, a mask)
 // Operators without an entry keep nothing. Those that are KTG_TAPED may have none either: autograd itself
 // keeps and checks, and KTG_KEEPS_NOTHING says which ones keep nothing.
 //
@@ -30,7 +30,7 @@ struct Saved {
   static constexpr int8_t kResult = -1, kOwn = -2;
   enum class As : uint8_t { kItself, kView, kWidened, kFolded, kUnlessBools };
 
-  int8_t what = kResult;  // an operand, the result, or what nobody else sees
+  int8_t what = kResult;  // an operand, the result, or a tensor of the node's own
   As as = As::kItself;
   uint16_t wanted = 0;  // operands, as bits; none: whatever has a gradient
   bool alone = false;   // by a node that runs for `wanted` alone

@@ -260,12 +260,11 @@ class Mover {
     formOf(old) = {ir::kNone, ins.firstResult, false};
   }
 
-  // Nanoseconds. Few channels gain most: the library has no good code for them otherwise. The shares of a
-  // convolution's work were measured with oneDNN. Larger ones put more segments into the other layout, whose
-  // moves cost more than they gain where the library is better than that; smaller ones leave segments as they
-  // are.
+  // Nanoseconds that the layout saves a convolution: a share of its work, and the pass over the result that a
+  // folded operator saves.
   double gainOf(const Instruction& ins, std::string_view name) const {
     const Target::Costs& costs = target().costs;
+    const Target::ChannelsLast& gains = target().channelsLast;
     const auto operands = trace_.operandsOf(ins);
     const bool folded = name == ops::kFoldedConvolution;
     const std::vector<int64_t>& made = trace_.metas[trace_.values[ins.firstResult].meta].sizes;
@@ -281,16 +280,21 @@ class Mover {
     const double work =
         2 * places * static_cast<double>(weight[1] * weight[2] * weight[3]) / costs.flopsPerNanosecond;
     if (!folded) {
-      return 0.5 * work;
+      return gains.plain * work;
     }
-    const bool behind = operands[FoldedOperands::kAdded].isValue() ||
-                        trace_.strings[operands[FoldedOperands::kActivation].id] != "none";
-    const double saved = behind ? costs.passNanoseconds * places : 0;
-    const int64_t channels = weight[1];
+    const bool hasEpilogue = operands[FoldedOperands::kAdded].isValue() ||
+                             trace_.strings[operands[FoldedOperands::kActivation].id] != "none";
+    const double saved = hasEpilogue ? costs.passNanoseconds * places : 0;
+    const int64_t written = weight[0], read = weight[1];
+    double share = gains.folded;
     if (weight[2] * weight[3] == 1) {
-      return saved + (std::min(weight[0], channels) < 16 ? -0.5 : 0.1) * work;
+      if (std::min(written, read) < gains.narrowerThan) share = gains.narrowProduct;
+    } else if (read <= gains.imageChannels && written > gains.imageChannels) {
+      share = gains.image;
+    } else if (read < gains.fewerThan) {
+      share = gains.fewChannels;
     }
-    return saved + (channels <= 4 && weight[0] > 4 ? 4 : channels < 64 ? 0.3 : 0.1) * work;
+    return saved + share * work;
   }
 
   ir::Trace& trace_;

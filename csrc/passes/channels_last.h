@@ -7,13 +7,13 @@
 //
 // The library computes convolutions with the channels last, and moves tensors with another layout before and
 // after each convolution. This pass moves them only where a chain of such operators begins and ends. In
-// between it changes the strides in the metadata of values, and it adds an `aten.clone` where the two layouts
-// meet. Results of the segment, views, and calls of operators that are not in the table keep the layout of
-// eager mode.
+// between it changes the strides in the metadata of values. Where an operator of the chain takes a tensor
+// with the other layout, or the other way round, it adds an `aten.clone`. Results of the segment, views, and
+// calls of operators that are not in the table keep the layout of eager mode.
 //
-// The gain is weighed against the cost of the moves, with constants that were measured (see
-// docs/internals/native.md); without a gain nothing changes. Works on segments after foldConvolutions(),
-// whose results have the channels last in any case. Pure function, no GIL.
+// The gain is weighed against the cost of the moves (Target::ChannelsLast, Target::Costs); without a gain
+// nothing changes. Works on segments after foldConvolutions(), whose results have the channels last in any
+// case. Pure function, no GIL.
 #pragma once
 
 #include <vector>

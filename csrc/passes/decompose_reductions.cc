@@ -215,7 +215,7 @@ NodeId layerNorm(D& d) {
 // (input, normalized_shape, weight, eps)
 NodeId rmsNorm(D& d) {
   if (d.elem() != Elem::kF32) {
-    return d.fail();  // where ATen rounds in between is not settled
+    return d.fail();  // it is unknown where ATen rounds intermediate results
   }
   const NodeId x = d.as(0, Elem::kF32);
   const Dims last{d.ints(1).size(), 0};
@@ -258,8 +258,8 @@ NodeId groupNorm(D& d) {
 }
 
 // (input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn), the statistics given. As
-// in ATen, a factor and a summand for each channel: where the variance is 0, it is their infinities that
-// meet.
+// in ATen, a factor and a summand for each channel, so that infinities (of a variance of 0) are added as ATen
+// adds them.
 NodeId batchNorm(D& d) {
   if (d.flag(5) || d.isNone(3) || d.isNone(4) || d.elem() != Elem::kF32 || d.sizes().size() < 2 ||
       d.strict()) {

@@ -11,8 +11,8 @@ using ir::OperandKind;
 
 namespace {
 
-// Where two shapes meet as in torch. Sizes that were equal while recording have to stay so. False: they do
-// not fit.
+// Broadcasts two shapes by torch's rules, into `sizes`. Sizes that were equal while recording are required to
+// be equal in each run. False: the shapes can't be broadcast.
 bool broadcast(std::vector<Size>& sizes, const std::vector<Size>& other) {
   if (other.size() > sizes.size()) {
     sizes.insert(sizes.begin(), other.size() - sizes.size(), Size(1));

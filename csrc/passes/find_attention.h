@@ -5,10 +5,10 @@
 //   %3..%7 = softmax of the last dimension                    =>    %8 = attention(%q, %kt, %v, ...)
 //   %8 = product(%7, %v) f32[2,4,16,8]
 //
-// Idea: starting from a product whose left side is a softmax, what the softmax is of is followed back to one
-// product; all operators between them have to be elementwise, and to have no other user. Everything
-// else that goes in is loaded. Where heads are then transposed and copied, the kernel stores them there. Pure
-// function, no GIL; sizes may vary; needs a SizeScope.
+// Idea: the search starts at a product whose left operand is a softmax, and goes from the softmax's argument
+// back to another product, through elementwise operators that have no other user. Their other operands
+// (masks, biases) are loaded by the kernel. If the result is transposed and copied afterwards (heads beside
+// each other), the kernel stores it in that layout. Pure function, no GIL; sizes may vary; needs a SizeScope.
 #pragma once
 
 #include "passes/tensor_graph.h"

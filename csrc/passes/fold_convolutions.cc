@@ -220,16 +220,16 @@ class Folder {
     }
     const ValueId other = operands[first ? 1 : 0].id;
     const ir::TensorDesc* meta = metaOf(other);
-    Chain longer = chain;
-    extend(longer, *at);
-    const auto then = next(longer);
-    const Operator behind = then ? ops::formOf(nameOf(trace_.code[*then])) : Operator::kUnknown;
-    const bool relu = behind == Operator::kRelu || behind == Operator::kRelu6;
+    Chain withResidual = chain;
+    extend(withResidual, *at);
+    const auto following = next(withResidual);
+    const Operator activation = following ? ops::formOf(nameOf(trace_.code[*following])) : Operator::kUnknown;
+    const bool relu = activation == Operator::kRelu || activation == Operator::kRelu6;
     if (relu || !isFloat(meta, 4) || meta->sizes != metaOf(ins.firstResult)->sizes) {
       return;
     }
-    longer.operands[F::kAdded] = Operand::value(other);
-    chain = std::move(longer);
+    withResidual.operands[F::kAdded] = Operand::value(other);
+    chain = std::move(withResidual);
   }
 
   // The last instruction of the chain becomes the whole of it.

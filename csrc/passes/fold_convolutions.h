@@ -4,8 +4,8 @@
 //   %n = aten.batch_norm.default %c, %g, %b, %m, %v, false, 0.1, 1e-05, true
 //   %y = aten.silu.default %n
 //   =>
-//   %y = folded.convolution.default %x, %w, none, [1, 1], [1, 1], [1, 1], 1, %g, %b, %m, %v, 1e-05, none,
-//   "swish", 0
+//   %y = folded.convolution.default %x, %w, none, [1, 1], [1, 1], [1, 1], 1,
+//                                   %g, %b, %m, %v, 1e-05, none, "swish", 0
 //
 // Works on a segment (passes/extract_segment.h). Of f32 in two dimensions with fixed sizes, weights and
 // statistics being inputs of the segment: the runtime makes them one packed weight and looks in every run

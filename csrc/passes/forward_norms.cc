@@ -1,4 +1,4 @@
-// The part of ForwardReader that writes norms in training and dropout as single operators.
+// The part of ForwardReader that replaces a batch norm in training, or dropout, by several simple operators.
 #include <algorithm>
 #include <iterator>
 
@@ -52,7 +52,7 @@ bool ForwardReader::isPlainBatchNorm(const Instruction& ins, const std::vector<O
 }
 
 // In GradientGraph::recompute the norm is ATen's own operator, so that autograd saves what it saves in
-// eager mode. `dropped`: the results of the single operators that stand for it in the forward.
+// eager mode. `dropped`: the results of the simple operators that replace it in the forward.
 void ForwardReader::addNorm(TrainedNorm norm, const std::vector<ValueId>& dropped) {
   const auto span = trace().operandsOf(norm.ins);
   const std::vector<Operand> o(span.begin(), span.end());
@@ -74,7 +74,6 @@ void ForwardReader::addNorm(TrainedNorm norm, const std::vector<ValueId>& droppe
   norms_.push_back(norm);
 }
 
-// The segment as it was recorded, but for the norms.
 ir::Trace ForwardReader::makeRecompute() {
   ir::Trace from = trace();
   std::vector<ValueId> outputs = graph_.outputs;
@@ -89,8 +88,8 @@ ir::Trace ForwardReader::makeRecompute() {
   return segmentOf(from, graph_.inputs, sequence_, outputs);
 }
 
-// (input, weight, bias, mean, variance, training, momentum, eps, cudnn) in single operators. The statistics
-// are stored later; eager mode does not count those stores.
+// (input, weight, bias, mean, variance, training, momentum, eps, cudnn) as simple operators. The running
+// statistics are stored at the end of a run; eager mode does not raise their versions.
 bool ForwardReader::addBatchNorm(const Instruction ins, bool started) {
   const auto span = trace().operandsOf(ins);
   const std::vector<Operand> o(span.begin(), span.end());
@@ -160,8 +159,9 @@ bool ForwardReader::addBatchNorm(const Instruction ins, bool started) {
   return true;
 }
 
-// As ATen does: ones of the mask are drawn with probability 1 - p, divided by it, and multiplied with the
-// input. Only if the mask's layout is the order in which ATen draws numbers.
+// As ATen computes it: each element of the mask is one with probability 1 - p, is divided by that, and
+// multiplied with the input. Only if the order of the mask's elements in memory is that in which ATen draws
+// random numbers.
 bool ForwardReader::addDropout(const Instruction ins, bool started) {
   const Operand self = trace().operandsOf(ins)[0], probability = trace().operandsOf(ins)[1];
   const bool isFloat = probability.kind == ir::OperandKind::kFloat;
@@ -175,7 +175,7 @@ bool ForwardReader::addDropout(const Instruction ins, bool started) {
   const ir::Type type{TypeKind::kTensor, trace().internMeta(std::move(meta))};
   const ValueId mask = trace().addValue(type);
   masks_.push_back(mask);
-  graph_.draws.push_back(keep);
+  graph_.maskProbabilities.push_back(keep);
   const auto add = [&](Operator op, std::initializer_list<Operand> operands, ir::Type made) {
     const size_t index = trace().append(Op::kAten, std::span(operands.begin(), operands.size()), {&made, 1});
     trace().code[index].opName = trace().internOpName(op);

@@ -195,8 +195,8 @@ uint32_t ForwardReader::appendForward(Operator op, std::span<const Operand> oper
   return index;
 }
 
-// A store to an input that the segment does not read again (a counter, a running average): it is made at
-// the end.
+// A write to an input that the segment does not read again (a counter, a running average): the input is
+// written at the end of the run.
 bool ForwardReader::addInputWrite(const Instruction ins) {
   const Operator op = ops::formOf(trace().opNames[ins.opName]);
   const auto span = trace().operandsOf(ins);
@@ -272,7 +272,6 @@ bool ForwardReader::isImpure(const Instruction& ins) {
   return ir::isImpure(trace(), ins, options_.traits(trace().opNames[ins.opName]).impure);
 }
 
-// Are all tensors of an operator that autograd follows known, and such as rules can work with?
 bool ForwardReader::isKnown(const Instruction& ins) {
   std::vector<ValueId> values;
   ir::collectValues(trace(), trace().operandsOf(ins), values);

@@ -1,11 +1,12 @@
 // Inside passes only: reads a segment for differentiate() (passes/gradient_graph.h), operator by operator, so
 // that each is one that a derivative rule takes.
 //
-//   %1 = aten.add_.Tensor %0, 1     writes to a value that nothing has read yet: becomes  %5 =
-//   aten.add.Tensor aten.batch_norm in training     becomes the operators that it consists of
-//   (forward_norms.cc) aten.dropout                    becomes a product with a mask, which is an input of
-//   the graph aten.add_.Tensor %input, 1      of an input that is not read again: the new content is an
-//   output
+//   operator                        what it becomes
+//   %1 = aten.add_.Tensor %0, 1     %5 = aten.add.Tensor %0, 1, where nothing has read %0 yet
+//   aten.batch_norm in training     the operators that it consists of (forward_norms.cc)
+//   aten.dropout in training        a product with a mask, which is a new input of the graph
+//   aten.add_.Tensor %input, 1      aten.add.Tensor, whose result is a new output of the graph: the runtime
+//                                   copies it into the input, which nothing reads again
 //
 // Ownership: the reader owns the graph that it makes; the options and the reason are the caller's. Threads:
 // any, none is shared. No GIL. Invalidation: none.
@@ -18,21 +19,22 @@
 #include <vector>
 
 #include "passes/gradient_graph.h"
+#include "passes/requires_grad.h"
 
 namespace kintsugi::passes {
 
 inline bool isPacked(const ir::TensorDesc& meta) {
   return meta.strides.empty() || meta.strides == ir::packedStrides(meta.sizes);
 }
-// Is there a derivative rule, and does the operator allocate its results?
+// Does the operator have a derivative rule, and does it allocate its results?
 bool givesFreshResults(ops::Operator op);
 
-// A batch norm in training.
+// A batch norm in training mode, which the graph computes by several operators.
 struct TrainedNorm {
   ir::Instruction ins;  // as it was recorded
   ir::ValueId mean = ir::kNone, scale = ir::kNone;
-  ir::ValueId made = ir::kNone;   // its result
-  ir::ValueId whole = ir::kNone;  // the result of ATen's own operator, in GradientGraph::recompute
+  ir::ValueId made = ir::kNone;   // the result of those operators
+  ir::ValueId whole = ir::kNone;  // the result of ATen's one operator, in GradientGraph::recompute
 };
 
 class ForwardReader {
@@ -42,7 +44,7 @@ class ForwardReader {
  protected:
   // Reads the segment into graph_. False: it can't be differentiated, and the reason says why.
   bool readSegment();
-  // The segment as it was recorded, but for the norms.
+  // The segment as it was recorded, except that norms are calls of TrainedNorm::whole.
   ir::Trace makeRecompute();
   const TrainedNorm* normOf(ir::ValueId result) const;
 
@@ -51,15 +53,12 @@ class ForwardReader {
     reason_ = std::move(reason);
     return false;
   }
-  bool isActive(ir::ValueId value) {
-    const ir::Type& type = trace().values[value];
-    return type.kind == ir::TypeKind::kTensor && type.meta != ir::kNone &&
-           trace().metas[type.meta].requiresGrad;
-  }
-  // Are all tensors of an operator that autograd follows known, and such as rules can work with?
+  bool isActive(ir::ValueId value) { return requiresGrad(trace(), value); }
+  // Are all operands and results tensors of fixed sizes on the processor, and those that require a gradient
+  // of a floating-point type?
   bool isKnown(const ir::Instruction& ins);
 
-  // An input that is written to: its present content, and the number of writes that eager mode counts.
+  // An input that the segment writes to: its present content, and how often eager mode raises its version.
   struct HeldInput {
     ir::ValueId value = ir::kNone;
     uint32_t times = 0;
@@ -78,7 +77,7 @@ class ForwardReader {
   void addForward(uint32_t at);
   uint32_t appendForward(ops::Operator op, std::span<const ir::Operand> operands,
                          std::span<const ir::Type> types);
-  // Each of these reads an operator that writes or draws numbers. False: it is none of those that it knows.
+  // Each of these reads one kind of operator that writes or draws random numbers. False: it is another kind.
   bool addInPlace(const ir::Instruction ins, bool started);
   bool addInputWrite(const ir::Instruction ins);
   bool addBatchNorm(const ir::Instruction ins, bool started);
@@ -99,9 +98,9 @@ class ForwardReader {
   bool isPlainBatchNorm(const ir::Instruction& ins, const std::vector<ir::Operand>& o);
   void addNorm(TrainedNorm norm, const std::vector<ir::ValueId>& dropped);
 
-  std::vector<bool> used_;  // by value: an operator has taken it
+  std::vector<bool> used_;  // by value: an operator has read it
   std::vector<TrainedNorm> norms_;
-  size_t segmentEnd_ = 0;  // the place of its mark
+  size_t segmentEnd_ = 0;  // index of the instruction `segment.end`
 };
 
 }  // namespace kintsugi::passes

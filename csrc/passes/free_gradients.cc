@@ -4,6 +4,7 @@
 
 #include "ir/segments.h"
 #include "passes/kept_by_eager.h"
+#include "passes/requires_grad.h"
 #include "passes/view_strides.h"
 
 namespace kintsugi::passes {
@@ -13,21 +14,21 @@ using ir::ValueId;
 
 namespace {
 
-class FreeWay {
+class FreePath {
  public:
-  FreeWay(const GradientGraph& graph, const std::vector<uint32_t>& gets)
-      : graph_(graph), gets_(gets), trace_(graph.recompute), isOnWay_(trace_.values.size(), false) {}
+  FreePath(const GradientGraph& graph, const std::vector<uint32_t>& gets)
+      : graph_(graph), gets_(gets), trace_(graph.recompute), isOnPath_(trace_.values.size(), false) {}
 
   std::optional<FreeGradients> find() {
     const std::vector<ValueId> inputs = valuesOf(trace_.code.front()), all = valuesOf(trace_.code.back());
-    for (const uint32_t get : gets_) isOnWay_[inputs[get]] = true;
+    for (const uint32_t get : gets_) isOnPath_[inputs[get]] = true;
     const std::vector<uint32_t> code = findCode();
     std::vector<ValueId> outputs;
     bool leads = false;
     for (size_t k = 0; k < all.size(); ++k) {
       if (graph_.incoming[k] == ir::kNone) continue;
       outputs.push_back(all[k]);
-      leads = leads || isOnWay_[all[k]];
+      leads = leads || isOnPath_[all[k]];
     }
     if (!leads) return std::nullopt;
     FreeGradients found;
@@ -55,32 +56,26 @@ class FreeWay {
     return values;
   }
 
-  bool requiresGradient(ValueId value) const {
-    const ir::Type& type = trace_.values[value];
-    return type.kind == ir::TypeKind::kTensor && type.meta != ir::kNone &&
-           trace_.metas[type.meta].requiresGrad;
-  }
-
-  // Operators that keep nothing and go on from an input.
+  // The operators of the path: they save nothing, and take an input or a result of one of them.
   std::vector<uint32_t> findCode() {
     std::vector<uint32_t> code;
     for (uint32_t at = 1; at + 1 < trace_.code.size(); ++at) {
       const Instruction& ins = trace_.code[at];
       if (ins.op != ir::Op::kAten || keepsAny(trace_, ins)) continue;
       const std::vector<ValueId> values = valuesOf(ins);
-      if (std::ranges::none_of(values, [&](ValueId value) { return isOnWay_[value]; })) continue;
+      if (std::ranges::none_of(values, [&](ValueId value) { return isOnPath_[value]; })) continue;
       bool follows = false;
       for (uint32_t r = 0; r < ins.resultCount; ++r) {
         const ValueId result = ins.firstResult + r;
-        isOnWay_[result] = requiresGradient(result);
-        follows = follows || isOnWay_[result];
+        isOnPath_[result] = requiresGrad(trace_, result);
+        follows = follows || isOnPath_[result];
       }
       if (follows) code.push_back(at);
     }
     return code;
   }
 
-  // What the operators take and do not make.
+  // The values that the operators take and none of them makes.
   std::vector<ValueId> findInputs(const std::vector<uint32_t>& code,
                                   const std::vector<ValueId>& outputs) const {
     std::vector<bool> known(trace_.values.size(), false);
@@ -103,13 +98,13 @@ class FreeWay {
   const GradientGraph& graph_;
   const std::vector<uint32_t>& gets_;
   const ir::Trace& trace_;
-  std::vector<bool> isOnWay_;  // by value: gradients go from it to an input and need nothing that is kept
+  std::vector<bool> isOnPath_;  // by value: its gradient reaches an input without saved tensors
 };
 
 }  // namespace
 
 std::optional<FreeGradients> freeGradients(const GradientGraph& graph, const std::vector<uint32_t>& gets) {
-  return FreeWay(graph, gets).find();
+  return FreePath(graph, gets).find();
 }
 
 }  // namespace kintsugi::passes

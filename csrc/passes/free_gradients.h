@@ -1,8 +1,10 @@
-// What is left of a segment's backward when all that eager mode keeps for it has been freed: the way through
-// operators that keep nothing (a + b, a sum, a view). Eager mode runs there as often as one likes.
+// The part of a segment's backward that needs no saved tensor: the path of gradients through operators that
+// save none (a + b, a sum, a view). In eager mode it can run again after the saved tensors have been freed.
 //
-// Idea: gradients on this way depend on sizes, strides and types alone. So the operators of the way run again
-// with autograd, on tensors that lie like those of the forward and hold anything.
+//   y = x.sin() + b        y.backward() twice, the second time for the gradient of b alone
+//
+// Idea: gradients on this path depend on sizes, strides and dtypes alone. So its operators run again with
+// autograd, on new tensors that have the layouts of the forward's and any contents.
 //
 // Pure function, no GIL.
 #pragma once
@@ -15,12 +17,12 @@
 namespace kintsugi::passes {
 
 struct FreeGradients {
-  ir::Trace segment;                     // gives the node's outputs that autograd follows
-  std::vector<ir::TensorLayout> inputs;  // of the segment
-  std::vector<uint32_t> leaves;          // by `gets`: the input that stands for it; kNone: no way leads there
+  ir::Trace segment;                     // computes the node's outputs that autograd follows
+  std::vector<ir::TensorLayout> inputs;  // of `segment`
+  std::vector<uint32_t> leaves;          // by `gets`: the index of the input; kNone: not on the path
 };
 
-// `gets`: the segment's inputs that get gradients. Nothing: there is no such way.
+// `gets`: the segment's inputs that get gradients. Nothing: no output is reached without saved tensors.
 std::optional<FreeGradients> freeGradients(const GradientGraph& graph, const std::vector<uint32_t>& gets);
 
 }  // namespace kintsugi::passes

@@ -1,10 +1,13 @@
 #include "passes/fuse.h"
 
+#include <algorithm>
+
 #include "passes/group_nodes.h"
 #include "passes/make_kernel.h"
 #include "passes/merge_groups.h"
 #include "passes/order_steps.h"
 #include "passes/order_writes.h"
+#include "passes/pass_log.h"
 
 namespace kintsugi::passes {
 
@@ -106,12 +109,23 @@ class Scheduler {
 
 }  // namespace
 
-NativeProgram fuse(const TensorGraph& graph, bool inOrder) {
-  Grouping grouping = groupNodes(graph);
-  mergeIsomorphic(graph, grouping);
-  const std::vector<uint32_t> last = lastGroups(graph, grouping);
-  NativeProgram program = Scheduler(graph, grouping, last).run();
-  if (!inOrder) orderSteps(graph, program);
+NativeProgram fuse(const TensorGraph& graph, const ir::Trace& segment, bool inOrder) {
+  Grouping grouping;
+  const auto groupCount = [&] {
+    const auto isThere = [](const Group& group) { return !group.members.empty(); };
+    return static_cast<size_t>(std::ranges::count_if(grouping.groups, isThere));
+  };
+  PassLog groups(segment, [&] { return print(grouping); });
+  groups.run("groups", "group-nodes", groupCount, [&] { grouping = groupNodes(graph); });
+  groups.run("groups", "merge-groups", groupCount, [&] { mergeIsomorphic(graph, grouping); });
+  std::vector<uint32_t> last;
+  groups.run("groups", "last-groups", groupCount, [&] { last = lastGroups(graph, grouping); });
+
+  NativeProgram program;
+  const auto stepCount = [&] { return program.steps.size(); };
+  PassLog steps(segment, [&] { return print(program, graph, segment); });
+  steps.run("program", "schedule", stepCount, [&] { program = Scheduler(graph, grouping, last).run(); });
+  if (!inOrder) steps.run("program", "order-steps", stepCount, [&] { orderSteps(graph, program); });
   return program;
 }
 

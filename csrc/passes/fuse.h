@@ -23,7 +23,8 @@ struct NativeProgram {
 
 // `inOrder`: steps stay in the order of the program. Where autograd sees them, it adds gradients up in that
 // order.
-NativeProgram fuse(const TensorGraph& graph, bool inOrder = false);
+// `segment`: that the graph was built from, for the log.
+NativeProgram fuse(const TensorGraph& graph, const ir::Trace& segment, bool inOrder = false);
 
 std::string print(const NativeProgram& program, const TensorGraph& graph, const ir::Trace& trace);
 

@@ -22,7 +22,7 @@ using ir::TypeKind;
 using ir::ValueId;
 using ops::Operator;
 
-// As many as a concatenation has as kernels (passes/decompose_joins.cc).
+// As many as kernels copy in one concatenation (passes/decompose_joins.cc).
 constexpr size_t kMostPieces = 64;
 
 class Rewriter {
@@ -30,7 +30,7 @@ class Rewriter {
   Rewriter(ir::Trace& trace, OperatorTraitsFn traits)
       : trace_(trace),
         own_(trace, traits,
-             {[this](ValueId base, const OwnWrites::Own& own) { gather(base, own); },
+             {[this](ValueId base, const OwnWrites::OwnTensor& own) { gather(base, own); },
               [this](ValueId value) { return valueNow(value); }}) {}
 
   void run() {
@@ -55,15 +55,16 @@ class Rewriter {
     const OwnWrites::ViewOfBase* look =
         !operands.empty() && operands[0].isValue() ? own_.viewOfBase(operands[0].id) : nullptr;
     const bool view = look != nullptr && OwnWrites::isDeferredView(name);
-    const bool taken = own_.canFunctionalize(ins);
+    const bool rows = own_.canFunctionalizeRows(ins);
+    const bool taken = rows || own_.canFunctionalize(ins);
     const ValueId base = look != nullptr ? look->base : ir::kNone;
     own_.add(ins);
     if (view) {
-      return;  // made where it is read
+      return;  // the view is made again where it is read
     }
     if (!taken) {
       keep(ins);
-    } else if (ops::find(name) != Operator::kCopyInPlace) {
+    } else if (rows) {
       now_[base] = emit(ops::formOf(name), renamed(ins), trace_.values[base]);
     }
     // Views of a tensor that has been written to are taken of the concatenation.
@@ -154,8 +155,8 @@ class Rewriter {
     return typeOf(std::move(meta));
   }
 
-  // What is between the parts stays.
-  std::vector<Piece> piecesOf(ValueId base, const OwnWrites::Own& own) {
+  // The elements between the parts are those that the tensor had before.
+  std::vector<Piece> piecesOf(ValueId base, const OwnWrites::OwnTensor& own) {
     std::vector<OwnWrites::Part> parts = own.parts;
     std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.low < b.low; });
     const int64_t size = trace_.metas[trace_.values[base].meta].sizes[static_cast<size_t>(own.dim)];
@@ -186,7 +187,7 @@ class Rewriter {
     return pieces;
   }
 
-  static bool isAllParts(const OwnWrites::Own& own, int64_t size) {
+  static bool isAllParts(const OwnWrites::OwnTensor& own, int64_t size) {
     return own.stacked && own.parts.size() == static_cast<size_t>(size);
   }
 
@@ -209,7 +210,7 @@ class Rewriter {
     return emit(op, {trace_.listOperand(list), Operand::integer(dim)}, type);
   }
 
-  void gather(ValueId base, const OwnWrites::Own& own) {
+  void gather(ValueId base, const OwnWrites::OwnTensor& own) {
     const int64_t size = trace_.metas[trace_.values[base].meta].sizes[static_cast<size_t>(own.dim)];
     std::vector<Piece> pieces = piecesOf(base, own);
     Operator op = isAllParts(own, size) ? Operator::kStack : Operator::kCat;
@@ -234,9 +235,10 @@ class Rewriter {
   ir::Trace& trace_;
   std::vector<Instruction> code_;  // as it was
   OwnWrites own_;
-  std::unordered_map<ValueId, ValueId> now_;                         // by tensor: what it is
-  std::unordered_map<ValueId, uint32_t> epoch_;                      // by tensor: counts what it has been
-  std::unordered_map<ValueId, std::pair<uint32_t, ValueId>> views_;  // by first result: of when, and which
+  std::unordered_map<ValueId, ValueId> now_;     // by tensor: the value with its present content
+  std::unordered_map<ValueId, uint32_t> epoch_;  // by tensor: how often it was replaced
+  std::unordered_map<ValueId, std::pair<uint32_t, ValueId>>
+      views_;  // by first result of a view: the epoch that it is of, and the view
 };
 
 bool hasAny(const ir::Trace& segment, OperatorTraitsFn traits) {

@@ -6,6 +6,7 @@
 
 #include "ir/segments.h"
 #include "ops/operator.h"
+#include "passes/requires_grad.h"
 
 namespace kintsugi::passes {
 
@@ -21,17 +22,17 @@ class Dependences {
       : in_(input),
         trace_(input.graph.trace),
         form_(form),
-        madeOf_(trace_.values.size(), 0),
-        takes_(trace_.values.size(), 0) {}
+        computedFrom_(trace_.values.size(), 0),
+        usedFor_(trace_.values.size(), 0) {}
 
   void run() {
     form_.isByOutput = addIncoming();
     if (form_.isByOutput) {
       followGradients();
     } else {
-      // Too many: every set is all of them.
-      std::ranges::fill(madeOf_, KeptForm::kAll);
-      std::ranges::fill(takes_, KeptForm::kAll);
+      // Too many outputs for a mask: every set stands for all of them.
+      std::ranges::fill(computedFrom_, KeptForm::kAll);
+      std::ranges::fill(usedFor_, KeptForm::kAll);
     }
     addOrder();
     addChecked();
@@ -39,18 +40,18 @@ class Dependences {
       form_.recompute.assign(in_.graph.inputs.size(), KeptForm::kAll);
       return;
     }
-    // A constant gradient (zeros, of a step function) depends on no gradient of an output. Then the outputs
-    // count that are computed from the input.
+    // A constant gradient (zeros, of a step function) depends on no gradient of an output. Its set is that of
+    // the outputs that are computed from the input.
     for (size_t k = 0; k < form_.gets.size(); ++k) {
-      const uint64_t outputs = madeOf_[in_.graph.gradients[form_.gets[k]]];
+      const uint64_t outputs = computedFrom_[in_.graph.gradients[form_.gets[k]]];
       form_.feeds.push_back(outputs != 0 ? outputs : outputsOf(k));
     }
-    std::vector<uint64_t> all = takes_;
+    std::vector<uint64_t> all = usedFor_;
     for (const auto& [now, value] : in_.graph.now) all[value] |= all[now];
     spread(all, false);
     for (const ValueId value : in_.graph.inputs) form_.recompute.push_back(all[value]);
-    spread(takes_, true);  // a value that is computed again needs its operands
-    for (size_t k = 0; k < form_.kept.size(); ++k) form_.kept[k].outputs = takes_[in_.keptValues[k]];
+    spread(usedFor_, true);  // a value that is computed again needs its operands
+    for (size_t k = 0; k < form_.kept.size(); ++k) form_.kept[k].outputs = usedFor_[in_.keptValues[k]];
   }
 
  private:
@@ -65,30 +66,31 @@ class Dependences {
     for (const ValueId incoming : in_.graph.incoming) {
       if (incoming == ir::kNone) continue;
       if (next == 0) return false;
-      madeOf_[incoming] = next;
+      computedFrom_[incoming] = next;
       next <<= 1;
     }
     return true;
   }
 
   // Computes for each value of the backward two sets of outputs: those whose gradients it is computed from
-  // (madeOf_), and those for whose gradients it is used (takes_).
+  // (computedFrom_), and those for whose gradients it is used (usedFor_).
   void followGradients() {
     for (const uint32_t at : in_.backward) {
       const Instruction& ins = trace_.code[at];
       for (const ValueId value : used(at)) {
-        for (uint32_t r = 0; r < ins.resultCount; ++r) madeOf_[ins.firstResult + r] |= madeOf_[value];
+        for (uint32_t r = 0; r < ins.resultCount; ++r)
+          computedFrom_[ins.firstResult + r] |= computedFrom_[value];
       }
     }
     for (size_t k = in_.backward.size(); k-- > 0;) {
       const Instruction& ins = trace_.code[in_.backward[k]];
-      // Of a result that depends on no gradient: the outputs for whose gradients it is used.
+      // A result that depends on no gradient counts for the outputs for whose gradients it is used.
       uint64_t outputs = 0;
       for (uint32_t r = 0; r < ins.resultCount; ++r) {
         const ValueId result = ins.firstResult + r;
-        outputs |= madeOf_[result] != 0 ? madeOf_[result] : takes_[result];
+        outputs |= computedFrom_[result] != 0 ? computedFrom_[result] : usedFor_[result];
       }
-      for (const ValueId value : used(in_.backward[k])) takes_[value] |= outputs;
+      for (const ValueId value : used(in_.backward[k])) usedFor_[value] |= outputs;
     }
   }
 
@@ -103,7 +105,7 @@ class Dependences {
     std::vector<uint32_t> madeAt(program.values.size(), 0);
     std::vector<uint64_t> leads(program.values.size(), 0);  // to these outputs
     for (size_t k = 0; k < outputs.size(); ++k) {
-      if (in_.graph.incoming[k] != ir::kNone) leads[outputs[k]] |= madeOf_[in_.graph.incoming[k]];
+      if (in_.graph.incoming[k] != ir::kNone) leads[outputs[k]] |= computedFrom_[in_.graph.incoming[k]];
     }
     std::vector<std::vector<KeptForm::Use>> uses(program.values.size());  // the last one first
     for (auto at = static_cast<uint32_t>(program.code.size() - 1); at-- > 1;) {
@@ -120,7 +122,7 @@ class Dependences {
       uint64_t reached = 0;
       for (uint32_t r = 0; r < ins.resultCount; ++r) {
         const ValueId result = ins.firstResult + r;
-        reached |= requiresGradient(program, result) ? leads[result] : 0;
+        reached |= requiresGrad(program, result) ? leads[result] : 0;
       }
       if (reached == 0) continue;
       for (const ValueId value : marked(ins)) {
@@ -134,13 +136,7 @@ class Dependences {
     }
   }
 
-  static bool requiresGradient(const ir::Trace& trace, ValueId value) {
-    const ir::Type& type = trace.values[value];
-    return type.kind == ir::TypeKind::kTensor && type.meta != ir::kNone &&
-           trace.metas[type.meta].requiresGrad;
-  }
-
-  // In the order of the program, those that are the first ones for any outputs.
+  // In program order, the uses that lead to an output to which no use before them leads.
   static std::vector<KeptForm::Use> firstOf(const std::vector<KeptForm::Use>& uses) {
     std::vector<KeptForm::Use> first;
     uint64_t known = 0;
@@ -165,13 +161,13 @@ class Dependences {
     uint64_t outputs = 0;
     for (size_t k = 0; k < in_.graph.outputs.size(); ++k) {
       const ValueId incoming = in_.graph.incoming[k];
-      if (incoming != ir::kNone && made[in_.graph.outputs[k]]) outputs |= madeOf_[incoming];
+      if (incoming != ir::kNone && made[in_.graph.outputs[k]]) outputs |= computedFrom_[incoming];
     }
     return outputs != 0 ? outputs : KeptForm::kAll;
   }
 
   // Adds the set of each result of the forward to the sets of its operands, from the last on. `stopAtKept`:
-  // not from results that are saved, since nothing in front of them runs again.
+  // saved results add nothing, since the operators that made them do not run again.
   void spread(std::vector<uint64_t>& sets, bool stopAtKept) const {
     for (size_t k = in_.graph.forward.size(); k-- > 0;) {
       const Instruction& ins = trace_.code[in_.graph.forward[k]];
@@ -208,10 +204,10 @@ class Dependences {
     return sources;
   }
 
-  // The outputs and inputs between which a node of eager mode's stands.
+  // A node of eager mode's as sets: the outputs from which it is reached, and the inputs that it leads to.
   KeptForm::Node nodeOf(const SavedByEager& node) const {
     uint64_t outputs = 0;
-    for (const ValueId gradient : node.arriving) outputs |= madeOf_[gradient];
+    for (const ValueId gradient : node.arriving) outputs |= computedFrom_[gradient];
     std::vector<bool> leads(form_.gets.size(), false);
     for (const ValueId value : node.followed) {
       for (size_t k = 0; k < sources_[value].size(); ++k) leads[k] = leads[k] || sources_[value][k];
@@ -247,7 +243,7 @@ class Dependences {
   const DependenceInput& in_;
   const ir::Trace& trace_;
   KeptForm& form_;
-  std::vector<uint64_t> madeOf_, takes_;
+  std::vector<uint64_t> computedFrom_, usedFor_;
   std::vector<std::vector<bool>> sources_;  // by value
 };
 

@@ -23,7 +23,7 @@ namespace kintsugi::passes {
 
 struct DependenceInput {
   const GradientGraph& graph;
-  const std::vector<uint32_t>& backward;       // what leads to gradients, in order
+  const std::vector<uint32_t>& backward;       // the instructions that gradients of inputs need, in order
   const std::vector<bool>& isForward;          // by value
   const std::vector<bool>& isKept;             // by value
   const std::vector<ir::ValueId>& keptValues;  // by `form.kept`
@@ -32,8 +32,8 @@ struct DependenceInput {
 // The input or output that a value is; nullopt: it is neither.
 std::optional<ir::SegmentPlace> placeIn(const GradientGraph& graph, ir::ValueId value);
 
-// Fills what nodes of eager mode's there are, in which order they run, and what kept values are for.
-// `follows`, `gets`, `kept` (but its sets) and `leaves` have to be there already.
+// Fills in which nodes eager mode has, in which order they run, and which outputs' gradients need each saved
+// value. `follows`, `gets`, `kept` (except its sets) and `leaves` have to be filled in already.
 void findDependences(const DependenceInput& input, ir::KeptForm& form);
 
 }  // namespace kintsugi::passes

@@ -1,8 +1,10 @@
 #include "passes/gradient_graph.h"
 
 #include <algorithm>
+#include <iterator>
 #include <span>
 
+#include "ir/printer.h"
 #include "ir/segments.h"
 #include "ops/operator.h"
 #include "ops/pseudo_operators.h"
@@ -11,6 +13,7 @@
 #include "passes/forward_reader.h"
 #include "passes/gradient_builder.h"
 #include "passes/kept_by_eager.h"
+#include "passes/requires_grad.h"
 #include "passes/saved_reads.h"
 #include "passes/tensor_graph.h"
 
@@ -38,7 +41,7 @@ class Differentiator : private ForwardReader {
     std::vector<std::vector<uint32_t>> before(graph_.forward.size());
     GradientBuilder builder(graph_, before);
     addIncoming(builder);
-    SavedReads reads(graph_, madeBy_, graph_.inputs.size() - graph_.draws.size());
+    SavedReads reads(graph_, madeBy_, graph_.inputs.size() - graph_.maskProbabilities.size());
     for (size_t k = graph_.forward.size(); k-- > 0;) {
       if (!differentiateOne(builder, reads, k)) {
         return std::nullopt;
@@ -65,7 +68,7 @@ class Differentiator : private ForwardReader {
   }
 
  private:
-  // What leaves the segment: made again by the node, or after it.
+  // Divides the segment's results: the node makes tensors that operators allocate, the epilogue makes views.
   void placeResults() {
     inEpilogue_.assign(trace().code.size(), false);
     for (const ValueId value : graph_.results) {
@@ -163,13 +166,14 @@ class Differentiator : private ForwardReader {
       const auto o = trace().operandsOf(recorded);
       batchNorm(builder, {o[0].id, o[1].id, o[2].id, norm->mean, norm->scale});
     } else if (rule->make == nullptr || !rule->make(builder)) {
-      // A taped operator runs in a graph of its own: it must not return its argument, and what it saves has
-      // to exist.
+      // A taped operator runs in a graph of its own: it must not return its argument, and the tensors that it
+      // saves have to exist.
       if (!ops::has(op, Trait::kFresh) && !multiplies(ins))
         return refuse("there is no derivative of this " + name);
       return builder.tape() && noteTape(first, node);
     }
-    const Instruction& now = trace().code[graph_.forward[position]];  // perhaps another one
+    const Instruction& now =
+        trace().code[graph_.forward[position]];  // the rule may have replaced the operator
     for (KeptByEager& each : kept) {
       if (each.value == ins.firstResult) each.value = now.firstResult;
     }
@@ -184,7 +188,8 @@ class Differentiator : private ForwardReader {
   }
 
   // Notes the tapes that the backward runs for `node`, and the copies (clones, conversions) that they save.
-  // Kernels would leave such a copy out, and the tape would save memory that the program can write to.
+  // Kernels would leave out a copy that converts nothing, and the tape would save memory that the program can
+  // write to.
   bool noteTape(size_t first, const SavedByEager& node) {
     for (const uint32_t at : std::span(graph_.backward).subspan(first)) {
       if (trace().opNames[trace().code[at].opName] == ops::kTapedGradients)
@@ -194,9 +199,7 @@ class Differentiator : private ForwardReader {
       for (uint32_t at = makerOf(value); at != ir::kNone; at = makerOf(value)) {
         const Operator op = trace().operatorOf(trace().code[at]);
         const bool looks = sharingOf(trace(), trace().code[at]) != Sharing::kNone;
-        constexpr Operator kCopies[] = {Operator::kClone, Operator::kPrivateToCopy, Operator::kToDtype,
-                                        Operator::kToOther};
-        if (std::ranges::find(kCopies, op) != std::end(kCopies)) copies_.push_back(at);
+        if (ops::has(op, Trait::kCopies)) copies_.push_back(at);
         if (!looks) break;
         value = trace().operandsOf(trace().code[at])[0].id;
       }
@@ -217,7 +220,7 @@ class Differentiator : private ForwardReader {
     }
   }
 
-  std::vector<uint32_t> copies_;  // instructions that make what tapes keep
+  std::vector<uint32_t> copies_;  // instructions that make the tensors that tapes save
   std::vector<bool> inEpilogue_;  // by instruction
 };
 
@@ -256,6 +259,16 @@ bool writesToInput(const ir::Trace& segment, const Instruction& ins) {
 
 }  // namespace
 
+std::string print(const GradientGraph& graph) {
+  const auto there = [](ValueId value) { return value != ir::kNone; };
+  std::vector<ValueId> inputs = graph.inputs, outputs = graph.outputs;
+  std::ranges::copy_if(graph.incoming, std::back_inserter(inputs), there);
+  std::ranges::copy_if(graph.gradients, std::back_inserter(outputs), there);
+  std::vector<uint32_t> code = graph.forward;
+  code.insert(code.end(), graph.backward.begin(), graph.backward.end());
+  return ir::print(segmentOf(graph.trace, inputs, code, outputs));
+}
+
 bool isFollowed(const ir::Trace& trace, const Instruction& ins) {
   // Views of tensors that require gradients require them too, even with the grad mode off.
   const Operator op = trace.operatorOf(ins);
@@ -263,8 +276,7 @@ bool isFollowed(const ir::Trace& trace, const Instruction& ins) {
     return false;
   }
   for (uint32_t r = 0; r < ins.resultCount; ++r) {
-    const ir::Type& type = trace.values[ins.firstResult + r];
-    if (type.kind == TypeKind::kTensor && type.meta != ir::kNone && trace.metas[type.meta].requiresGrad) {
+    if (requiresGrad(trace, ins.firstResult + r)) {
       return true;
     }
   }

@@ -62,7 +62,7 @@ struct GradientGraph {
   std::vector<uint32_t> forward;                         // instructions, in the order in which they run
   std::vector<uint32_t> backward;                        // likewise; may read values of the forward
   std::vector<ir::ValueId> inputs;                       // of the segment, then masks
-  std::vector<double> draws;                             // by mask: the probability of a one
+  std::vector<double> maskProbabilities;                 // by mask: the probability of a one
   std::vector<ir::ValueId> outputs;                      // of the node
   std::vector<ir::ValueId> incoming;                     // by output: its gradient; kNone: it has none
   std::vector<ir::ValueId> gradients;                    // by input; kNone: it gets none
@@ -96,6 +96,10 @@ ir::Trace segmentOf(const ir::Trace& trace, const std::vector<ir::ValueId>& inpu
 bool isFollowed(const ir::Trace& trace, const ir::Instruction& ins);
 // Does anything that the segment makes require a gradient?
 bool needsGradients(const ir::Trace& segment);
+
+// For logs: the forward and then the backward as one segment, which takes the gradients of the outputs too
+// and gives the gradients of the inputs too.
+std::string print(const GradientGraph& graph);
 
 // `segment`: as passes/extract_segment.h makes it. Returns nullopt if it can't be differentiated; `reason`
 // then says why. The graph of a segment that only makes views has no outputs.

@@ -33,10 +33,10 @@ bool addScaled(B& b, size_t first, size_t second, double sign) {
 bool geluByErf(B& b) {
   const V g = b.gradient(), x = b.tensor(0);
   const V erf = b.point(Operator::kErf, {val(b.mul(val(x), num(std::sqrt(0.5))))});
-  const V below = b.mul(val(b.add(val(erf), num(1))), num(0.5));
-  const V bell = b.point(Operator::kExp, {val(b.mul(val(b.mul(val(x), val(x))), num(-0.5)))});
-  const V density = b.mul(val(bell), num(1 / std::sqrt(2 * M_PI)));
-  b.accumulateGradient(0, b.mul(val(g), val(b.add(val(below), val(b.mul(val(x), val(density)))))));
+  const V cdf = b.mul(val(b.add(val(erf), num(1))), num(0.5));
+  const V gaussian = b.point(Operator::kExp, {val(b.mul(val(b.mul(val(x), val(x))), num(-0.5)))});
+  const V density = b.mul(val(gaussian), num(1 / std::sqrt(2 * M_PI)));
+  b.accumulateGradient(0, b.mul(val(g), val(b.add(val(cdf), val(b.mul(val(x), val(density)))))));
   return true;
 }
 
@@ -51,14 +51,14 @@ bool geluByTanh(B& b) {
   const V left = b.mul(val(b.add(val(t), num(1))), num(0.5));
   const V slope =
       b.point(Operator::kRsubScalar, {val(b.mul(val(t), val(t))), num(1), B::Operand::integer(1)});
-  const V steep = b.mul(val(b.add(val(b.mul(val(square), num(3 * kKappa))), num(1))), num(beta));
-  const V right = b.mul(val(b.mul(val(b.mul(val(x), num(0.5))), val(slope))), val(steep));
+  const V innerSlope = b.mul(val(b.add(val(b.mul(val(square), num(3 * kKappa))), num(1))), num(beta));
+  const V right = b.mul(val(b.mul(val(b.mul(val(x), num(0.5))), val(slope))), val(innerSlope));
   b.accumulateGradient(0, b.mul(val(g), val(b.add(val(left), val(right)))));
   return true;
 }
 
-// The gradient passes strictly between the bounds.
-bool between(B& b, double low, double high) {
+// The gradient passes where x is strictly inside the bounds.
+bool passInside(B& b, double low, double high) {
   const V x = b.tensor(0);
   const V outside = b.point(
       Operator::kLogicalOr,
@@ -68,7 +68,7 @@ bool between(B& b, double low, double high) {
   return true;
 }
 
-bool clampOne(B& b, B::Comparison how) {
+bool clampBound(B& b, B::Comparison how) {
   if (!b.isNumber(1)) {
     return false;
   }
@@ -76,17 +76,18 @@ bool clampOne(B& b, B::Comparison how) {
   return true;
 }
 
-// Where both are equal, each gets half.
-bool larger(B& b, B::Comparison lost) {
+// `loses`: how an element that is not the result compares with the other one. Where both are equal, each gets
+// half of the gradient.
+bool maximumOrMinimum(B& b, B::Comparison loses) {
   const V g = b.gradient(), x = b.tensor(0), y = b.tensor(1);
   const V equal = b.compare(x, B::Comparison::kEq, val(y));
   const V shared =
       b.point(Operator::kWhereSelf, {val(equal), val(b.div(val(g), num(2))), val(g)}, b.dtype(g));
   if (b.needsGradient(0)) {
-    b.accumulateGradient(0, b.zeroWhere(b.compare(x, lost, val(y)), shared));
+    b.accumulateGradient(0, b.zeroWhere(b.compare(x, loses, val(y)), shared));
   }
   if (b.needsGradient(1)) {
-    b.accumulateGradient(1, b.zeroWhere(b.compare(y, lost, val(x)), shared));
+    b.accumulateGradient(1, b.zeroWhere(b.compare(y, loses, val(x)), shared));
   }
   return true;
 }
@@ -120,8 +121,8 @@ bool div(B& b) {
   if (b.needsGradient(1)) {
     const ir::DType type = b.dtype(g);
     const V ratio = b.point(Operator::kDivTensor, {b.operand(0), b.operand(1)}, type);
-    const V again = b.point(Operator::kDivTensor, {val(ratio), b.operand(1)}, type);
-    b.accumulateGradient(1, b.mul(val(b.negative(g)), val(again)));
+    const V quotient = b.point(Operator::kDivTensor, {val(ratio), b.operand(1)}, type);
+    b.accumulateGradient(1, b.mul(val(b.negative(g)), val(quotient)));
   }
   return true;
 }
@@ -201,8 +202,8 @@ bool sigmoid(B& b) {
 
 bool errorFunction(B& b) {
   const V x = b.tensor(0);
-  const V bell = b.point(Operator::kExp, {val(b.negative(b.mul(val(x), val(x))))});
-  b.accumulateGradient(0, b.mul(val(b.mul(val(bell), num(2 / std::sqrt(M_PI)))), val(b.gradient())));
+  const V gaussian = b.point(Operator::kExp, {val(b.negative(b.mul(val(x), val(x))))});
+  b.accumulateGradient(0, b.mul(val(b.mul(val(gaussian), num(2 / std::sqrt(M_PI)))), val(b.gradient())));
   return true;
 }
 
@@ -222,9 +223,9 @@ bool relu(B& b) {
   return true;
 }
 
-bool hardtanh(B& b) { return between(b, b.isNone(1) ? -1 : b.number(1), b.isNone(2) ? 1 : b.number(2)); }
+bool hardtanh(B& b) { return passInside(b, b.isNone(1) ? -1 : b.number(1), b.isNone(2) ? 1 : b.number(2)); }
 
-bool relu6(B& b) { return between(b, 0, 6); }
+bool relu6(B& b) { return passInside(b, 0, 6); }
 
 // Bounds included.
 bool clamp(B& b) {
@@ -260,9 +261,9 @@ bool hardshrink(B& b) {
   return true;
 }
 
-bool clampMin(B& b) { return clampOne(b, B::Comparison::kGe); }
+bool clampMin(B& b) { return clampBound(b, B::Comparison::kGe); }
 
-bool clampMax(B& b) { return clampOne(b, B::Comparison::kLe); }
+bool clampMax(B& b) { return clampBound(b, B::Comparison::kLe); }
 
 bool leakyRelu(B& b) {
   const V g = b.gradient();
@@ -305,9 +306,9 @@ bool absolute(B& b) {
   return true;
 }
 
-bool maximum(B& b) { return larger(b, B::Comparison::kLt); }
+bool maximum(B& b) { return maximumOrMinimum(b, B::Comparison::kLt); }
 
-bool minimum(B& b) { return larger(b, B::Comparison::kGt); }
+bool minimum(B& b) { return maximumOrMinimum(b, B::Comparison::kGt); }
 
 bool where(B& b) {
   const V mask = b.tensor(0), g = b.gradient();

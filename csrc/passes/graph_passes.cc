@@ -11,7 +11,6 @@
 #include "passes/named_pass.h"
 #include "passes/order_writes.h"
 #include "passes/pass_log.h"
-#include "passes/pass_statistics.h"
 #include "passes/place_parts.h"
 #include "passes/simplify_graph.h"
 
@@ -58,15 +57,12 @@ std::span<const GraphPass> graphPasses() { return kPasses; }
 const GraphPass* findGraphPass(std::string_view name) { return findNamed<GraphPass>(kPasses, name); }
 
 void runGraphPasses(GraphPassUnit unit, std::span<const GraphPass* const> passes) {
-  PassLog log([&unit] { return print(unit.graph, unit.segment); });
-  log.begin("tensor graph", unit.segment);
+  PassLog log(unit.segment, [&unit] { return print(unit.graph, unit.segment); });
+  log.begin("tensor graph");
   checkGraph(unit.graph, unit.segment, "decomposition");
   for (const GraphPass* pass : passes) {
-    {
-      const PassTimer timer("graph", pass->name, [&unit] { return unit.graph.nodes.size(); });
-      pass->run(unit);
-    }
-    log.behind(pass->name);
+    log.run(
+        "graph", pass->name, [&unit] { return unit.graph.nodes.size(); }, [&] { pass->run(unit); });
     checkGraph(unit.graph, unit.segment, pass->name);
   }
 }

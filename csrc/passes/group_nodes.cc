@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "passes/simplify_graph.h"
+#include "passes/size_text.h"
 #include "support/check.h"
 
 namespace kintsugi::passes {
@@ -273,6 +274,22 @@ Grouping groupNodes(const TensorGraph& graph) {
   Grouper grouper(graph);
   grouper.run();
   return grouper.take();
+}
+
+std::string print(const Grouping& grouping) {
+  std::string out;
+  for (size_t at = 0; at < grouping.groups.size(); ++at) {
+    const Group& group = grouping.groups[at];
+    if (group.members.empty()) continue;
+    out += std::to_string(at) + ": over ";
+    appendSizes(out, group.sizes);
+    if (group.reduced != 0) out += " reduces " + std::to_string(group.reduced);
+    if (group.behind != 0) out += " before " + std::to_string(group.behind);
+    out += " level " + std::to_string(group.level) + ":";
+    for (const NodeId member : group.members) out += " %" + std::to_string(member);
+    out += "\n";
+  }
+  return out;
 }
 
 }  // namespace kintsugi::passes

@@ -43,6 +43,9 @@ void mergeGroups(Grouping& grouping, uint32_t into, uint32_t from);
 // What has to be in memory: what another group, a call or the outside uses, through views or not.
 std::vector<bool> storedNodes(const TensorGraph& graph, const Grouping& grouping);
 
+// For logs, a line a group: `0: over [64,16] reduces 1 level 2: %3 %4`.
+std::string print(const Grouping& grouping);
+
 // The strides of a node within a space that it is broadcast to.
 std::vector<Size> stridesIn(const Node& node, size_t rank);
 

@@ -94,7 +94,7 @@ bool InPlaceBuilder::writeTo(ValueId target, ops::Operator op, std::span<const O
   // A mask is no part of what is computed.
   const bool masked = ops::has(op, Trait::kMasked);
   if (tensor == ir::kNone && !isDense(like.sizes, like.strides)) {
-    return false;  // what is computed anew could not lie as the program's tensor does
+    return false;  // a new tensor is dense, and could not have the strides of the program's tensor
   }
   if (!mayWrite(target) || (reads && !masked && !sameElements(operands.subspan(1), like.elem))) {
     return false;

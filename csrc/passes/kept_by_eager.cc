@@ -4,9 +4,11 @@
 #include <optional>
 #include <span>
 
+#include "ir/quiet_ops.h"
 #include "ops/operator.h"
 #include "ops/saved.h"
 #include "passes/operator_rules.h"
+#include "passes/requires_grad.h"
 #include "passes/view_strides.h"
 
 namespace kintsugi::passes {
@@ -16,11 +18,10 @@ namespace {
 using As = KeptByEager::As;
 using ir::Operand;
 using ir::ValueId;
+using ops::Operator;
 
 bool isActive(const ir::Trace& trace, const Operand& operand) {
-  if (!operand.isValue()) return false;
-  const ir::Type& type = trace.values[operand.id];
-  return type.kind == ir::TypeKind::kTensor && type.meta != ir::kNone && trace.metas[type.meta].requiresGrad;
+  return operand.isValue() && requiresGrad(trace, operand.id);
 }
 
 // Does a reshape need no copy?
@@ -63,6 +64,31 @@ As asFolded(const ir::Trace& trace, const Operand& left, const Operand& right, b
   return canJoin(isLeft ? l : r, rank - 2) ? As::kView : As::kCopy;
 }
 
+// Is the result, with metadata `result`, the first argument itself, whose metadata is `base`?
+bool givesBack(const ir::Trace& trace, const ir::Instruction& ins, const ir::TensorDesc& base,
+               const ir::TensorDesc& result) {
+  using When = ops::GivesBack::When;
+  const ops::GivesBack& row = ops::infoOf(trace.operatorOf(ins)).givesBack;
+  const std::span<const Operand> operands = trace.operandsOf(ins);
+  const bool sameSizes = base.dtype == result.dtype && base.sizes == result.sizes;
+  switch (row.when) {
+    case When::kNever:
+      return false;
+    case When::kAlways:
+      return true;
+    case When::kSameForm: {
+      const auto at = static_cast<size_t>(row.operand);
+      const bool copies = row.operand >= 0 && at < operands.size() && operands[at].i != 0;
+      return sameSizes && base.device == result.device && stridesOf(base) == stridesOf(result) && !copies;
+    }
+    case When::kSameSizes:
+      return sameSizes;
+    case When::kIfQuiet:
+      return ir::isQuiet(trace, ins);
+  }
+  return false;
+}
+
 // None: it is not known.
 std::optional<size_t> rankOf(const ir::Trace& trace, ValueId value) {
   const ir::MetaId meta = trace.values[value].meta;
@@ -72,7 +98,6 @@ std::optional<size_t> rankOf(const ir::Trace& trace, ValueId value) {
 }  // namespace
 
 Sharing sharingOf(const ir::Trace& trace, const ir::Instruction& ins) {
-  using ops::Operator;
   const Operator op = trace.operatorOf(ins);
   const std::span<const Operand> operands = trace.operandsOf(ins);
   if (ins.op != ir::Op::kAten || ins.resultCount == 0 || operands.empty() || !operands[0].isValue()) {
@@ -81,34 +106,13 @@ Sharing sharingOf(const ir::Trace& trace, const ir::Instruction& ins) {
   const ir::Type &from = trace.values[operands[0].id], &to = trace.values[ins.firstResult];
   if (from.meta == ir::kNone || to.meta == ir::kNone) return isView(op) ? Sharing::kView : Sharing::kNone;
   const ir::TensorDesc &base = trace.metas[from.meta], &result = trace.metas[to.meta];
-  const bool same = base.dtype == result.dtype && base.sizes == result.sizes;
-  switch (op) {
-    case Operator::kToDtype:
-    case Operator::kToOther:
-    case Operator::kTypeAs:
-    case Operator::kContiguous: {
-      const size_t copy = op == Operator::kToDtype || op == Operator::kToOther ? 3 : operands.size();
-      const bool copies = copy < operands.size() && operands[copy].i != 0;
-      return same && stridesOf(base) == stridesOf(result) && !copies ? Sharing::kItself : Sharing::kNone;
-    }
-    case Operator::kDropout:
-    case Operator::kFeatureDropout:
-      return operands.size() > 2 && operands[2].i == 0 ? Sharing::kItself : Sharing::kNone;
-    case Operator::kFlattenUsingInts:
-      if (same) return Sharing::kItself;
-      [[fallthrough]];
-    case Operator::kReshape:
-      return canView(base, result.sizes) ? Sharing::kView : Sharing::kNone;
-    case Operator::kDropoutInPlace:
-    case Operator::kFeatureDropoutInPlace:
-      return Sharing::kItself;
-    default:
-      return isView(op) && !ops::has(op, ops::Trait::kMayCopy) ? Sharing::kView : Sharing::kNone;
-  }
+  if (givesBack(trace, ins, base, result)) return Sharing::kItself;
+  const bool views = isView(op) && (!ops::has(op, ops::Trait::kMayCopy) || canView(base, result.sizes));
+  return views ? Sharing::kView : Sharing::kNone;
 }
 
 bool keepsAny(const ir::Trace& trace, const ir::Instruction& ins) {
-  const ops::Operator op = trace.operatorOf(ins);
+  const Operator op = trace.operatorOf(ins);
   const std::span<const ops::Saved> row = ops::savedBy(op);
   const GradientRule* rule = gradientOf(op);
   if (row.empty())
@@ -119,7 +123,7 @@ bool keepsAny(const ir::Trace& trace, const ir::Instruction& ins) {
 
 std::vector<KeptByEager> keptByEager(const ir::Trace& trace, const ir::Instruction& ins) {
   using Form = ops::Saved::As;
-  const ops::Operator op = trace.operatorOf(ins);
+  const Operator op = trace.operatorOf(ins);
   const std::span<const Operand> operands = trace.operandsOf(ins);
   std::vector<KeptByEager> kept;
   for (const ops::Saved& saved : ops::savedBy(op)) {

@@ -20,7 +20,7 @@ struct KeptByEager {
   enum class As : uint8_t {
     kItself,  // the tensor object: the backward reads the memory that it has by then
     kView,    // a view: the memory that the tensor had in the forward
-    kCopy,    // memory that nothing else shares
+    kCopy,    // memory that no other tensor shares
   };
   ir::ValueId value = ir::kNone;
   As as = As::kItself;
@@ -28,15 +28,15 @@ struct KeptByEager {
   std::vector<ir::ValueId> alone = {};  // not empty: the node that saves it gives gradients to these only
 };
 
-// Does the only result of an operator share memory, and so the version counter, with its first argument?
+// Does the result of an operator share memory, and so the version counter, with its first argument?
 enum class Sharing : uint8_t {
   kNone,
   kView,
-  kItself,  // it is the argument itself: a conversion that converts nothing
+  kItself,  // the result is the argument itself, as of a conversion to the dtype that it has
 };
 Sharing sharingOf(const ir::Trace& trace, const ir::Instruction& ins);
 
-// Does it keep any tensor? A number that it multiplies with, too, counts.
+// Does eager mode's node save any tensor? A number that it multiplies with counts too, as a wrapped tensor.
 bool keepsAny(const ir::Trace& trace, const ir::Instruction& ins);
 std::vector<KeptByEager> keptByEager(const ir::Trace& trace, const ir::Instruction& ins);
 

@@ -12,7 +12,7 @@ struct NodeFlag {
   std::string_view name;
   bool Node::*flag;
 };
-// `stacked` and `byRows` follow from the name of the operation: `join.stacked`, `product.rows`.
+// `stacked` and `byRows` are part of the name of the operation instead: `join.stacked`, `product.rows`.
 inline constexpr NodeFlag kNodeFlags[] = {
     {"fresh", &Node::fresh},   {"unaliased", &Node::unaliased},   {"checked", &Node::checked},
     {"open", &Node::open},     {"metaonly", &Node::metadataOnly}, {"product", &Node::product},

@@ -51,12 +51,12 @@ struct Decomposition {
   bool onlyFused = false;  // worth it only where all that uses the result is computed element by element
   bool numbers = false;    // takes numbers that each run computes, by as() alone
 
-  // kNone: it does not fit, and the operator stays a call.
+  // kNone: the rule refuses these arguments, and the operator stays a call.
   NodeId run(Decomposer& d) const { return form != nullptr ? form(d, core) : make(d); }
 };
-// Null: there is none.
+// Null: the operator has no decomposition.
 const Decomposition* decompositionOf(ops::Operator op);
-// Of what has no decomposition, or one that does not fit.
+// The rule for operators without a decomposition, or whose decomposition refuses these arguments; null: none.
 const Decomposition* joinOf(ops::Operator op);
 
 // How an operator is differentiated.
@@ -65,12 +65,12 @@ struct GradientRule {
       nullptr;  // false: the rule does not fit; null: by running it with autograd
   bool known = false;
 };
-// Null: it can't be.
+// Null: the operator can't be differentiated.
 const GradientRule* gradientOf(ops::Operator op);
 
-// Where results lie in the memory of the first operand. False: elsewhere, or it is not known.
+// Computes the offsets of results in the memory of the first operand. False: not a view, or not known.
 using ViewRule = bool (*)(const View& view, std::vector<int64_t>& offsets);
-// Null: it is no view.
+// Null: the operator makes no view.
 ViewRule viewOf(ops::Operator op);
 inline bool isView(ops::Operator op) { return viewOf(op) != nullptr; }
 

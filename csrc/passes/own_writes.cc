@@ -23,7 +23,8 @@ using ops::Operator;
 
 namespace {
 
-// Each gather copies the tensor. A loop that reads in each turn what it wrote would copy it too often.
+// Each concatenation copies the tensor. A loop that reads in each iteration what it wrote would copy it too
+// often.
 constexpr uint32_t kMostGathers = 4;
 
 // True for writes to rows (`x.index_put_(i, y)`). Their functional form is a call that copies the tensor and
@@ -56,58 +57,58 @@ const OwnWrites::ViewOfBase* OwnWrites::viewOfBase(ValueId value) const {
   return found == viewsOfBases_.end() ? nullptr : &found->second;
 }
 
-// The record of a tensor of the segment's own, or of the base of a view. Null if there is none, or if the
-// tensor has escaped.
-const OwnWrites::Own* OwnWrites::ownOf(ValueId value) const {
-  const ViewOfBase* look = viewOfBase(value);
-  if (look == nullptr) {
+// The OwnTensor that the value is or is a view of. Null if there is none, or if it has escaped.
+const OwnWrites::OwnTensor* OwnWrites::ownOf(ValueId value) const {
+  const ViewOfBase* view = viewOfBase(value);
+  if (view == nullptr) {
     return nullptr;
   }
-  const Own& own = owns_.at(look->base);
+  const OwnTensor& own = ownTensors_.at(view->base);
   return own.escaped ? nullptr : &own;
 }
 
-// Which slice of the tensor a view is.
+// The slice of its base that a view is.
 std::optional<OwnWrites::Place> OwnWrites::placeOf(ValueId value) const {
-  const ViewOfBase* look = viewOfBase(value);
-  if (look == nullptr || look->view == nullptr) {
+  const ViewOfBase* view = viewOfBase(value);
+  if (view == nullptr || view->view == nullptr) {
     return std::nullopt;
   }
-  const auto operands = trace_.operandsOf(*look->view);
+  const auto operands = trace_.operandsOf(*view->view);
   const ViewOfBase* from = viewOfBase(operands[0].id);
   const bool numbers = std::all_of(operands.begin() + 1, operands.end(), [](const Operand& o) {
     return o.kind == OperandKind::kInt || o.kind == OperandKind::kNone;
   });
-  const ir::TensorDesc* base = metaOf(look->base);
+  const ir::TensorDesc* base = metaOf(view->base);
   if (from == nullptr || from->view != nullptr || !numbers || base == nullptr) {
     return std::nullopt;
   }
-  const auto number = [&](size_t k, int64_t otherwise) {
-    return k < operands.size() && operands[k].kind == OperandKind::kInt ? operands[k].i : otherwise;
+  const auto number = [&](int8_t operand, int64_t otherwise) {
+    const auto k = static_cast<size_t>(operand);
+    const bool isThere = operand >= 0 && k < operands.size() && operands[k].kind == OperandKind::kInt;
+    return isThere ? operands[k].i : otherwise;
   };
   const auto rank = static_cast<int64_t>(base->sizes.size());
+  const ops::SliceOperands& slice = ops::infoOf(trace_.operatorOf(*view->view)).slice;
+  if (slice.dim < 0) {
+    return std::nullopt;
+  }
   Place place;
-  place.dim = number(1, 0) + (number(1, 0) < 0 ? rank : 0);
+  place.dim = number(slice.dim, 0) + (number(slice.dim, 0) < 0 ? rank : 0);
   if (place.dim < 0 || place.dim >= rank) {
     return std::nullopt;
   }
   const int64_t size = base->sizes[static_cast<size_t>(place.dim)];
   const auto index = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size); };
-  const Operator op = trace_.operatorOf(*look->view);
-  if (op == Operator::kSelectInt) {
-    place.low = index(number(2, 0));
-    place.high = place.low + 1;
-    place.stacked = true;
-  } else if (op == Operator::kSliceTensor && number(4, 1) == 1) {
-    place.low = index(number(2, 0));
-    place.high = index(number(3, size));
-  } else {
+  if (number(slice.step, 1) != 1) {
     return std::nullopt;
   }
+  place.stacked = slice.end < 0;
+  place.low = index(number(slice.start, 0));
+  place.high = place.stacked ? place.low + 1 : index(number(slice.end, size));
   return place.low < place.high && place.high <= size ? std::optional(place) : std::nullopt;
 }
 
-bool OwnWrites::isFollowed(const Instruction& ins) const {
+bool OwnWrites::requiresGradient(const Instruction& ins) const {
   for (uint32_t r = 0; r < ins.resultCount; ++r) {
     const ir::TensorDesc* meta = metaOf(ins.firstResult + r);
     if (meta != nullptr && meta->requiresGrad) {
@@ -118,7 +119,7 @@ bool OwnWrites::isFollowed(const Instruction& ins) const {
 }
 
 // Can both be parts of one concatenation?
-bool OwnWrites::fitsBeside(const Own& own, const Place& place) {
+bool OwnWrites::fitsBeside(const OwnTensor& own, const Place& place) {
   return own.parts.empty() || (own.dim == place.dim && own.stacked == place.stacked &&
                                std::all_of(own.parts.begin(), own.parts.end(), [&](const Part& part) {
                                  const bool same = part.low == place.low && part.high == place.high;
@@ -126,7 +127,7 @@ bool OwnWrites::fitsBeside(const Own& own, const Place& place) {
                                }));
 }
 
-// The same slice is read before it is written.
+// True also for the same slice: it is read before it is written.
 bool OwnWrites::isDisjoint(const Place& place, const std::optional<Place>& other) {
   return other && other->dim == place.dim &&
          ((other->low == place.low && other->high == place.high) || other->high <= place.low ||
@@ -139,30 +140,30 @@ bool OwnWrites::canFunctionalizePart(const Instruction& ins) const {
       !operands[1].isValue() || ins.resultCount != 1) {
     return false;
   }
-  const Own* own = ownOf(operands[0].id);
+  const OwnTensor* own = ownOf(operands[0].id);
   const std::optional<Place> place = own != nullptr ? placeOf(operands[0].id) : std::nullopt;
   const ir::TensorDesc *target = metaOf(operands[0].id), *source = metaOf(operands[1].id);
-  if (!place || target == nullptr || source == nullptr || isFollowed(ins) || source->requiresGrad ||
+  if (!place || target == nullptr || source == nullptr || requiresGradient(ins) || source->requiresGrad ||
       target->sizes != source->sizes || target->dtype != source->dtype || target->device != source->device) {
     return false;
   }
-  const ViewOfBase* look = viewOfBase(operands[1].id);
-  const bool ofItself = look != nullptr && look->base == viewOfBase(operands[0].id)->base;
+  const ViewOfBase* view = viewOfBase(operands[1].id);
+  const bool ofItself = view != nullptr && view->base == viewOfBase(operands[0].id)->base;
   if (ofItself && !isDisjoint(*place, placeOf(operands[1].id))) {
-    return false;  // what is read may have been written a moment before: ATen knows in which order
+    return false;  // source and target overlap: the result depends on the order in which ATen copies
   }
   const bool gathers = ofItself || !fitsBeside(*own, *place);
   return !gathers || own->gathers < kMostGathers;
 }
 
-// Rows of the tensor that rows are written to.
-bool OwnWrites::readsItself(const Instruction& ins) const {
+// Does a write to rows read the tensor that it writes to?
+bool OwnWrites::readsTarget(const Instruction& ins) const {
   std::vector<ValueId> used;
   ir::collectValues(trace_, trace_.operandsOf(ins).subspan(1), used);
   const ValueId base = viewOfBase(trace_.operandsOf(ins)[0].id)->base;
   return std::any_of(used.begin(), used.end(), [&](ValueId value) {
-    const ViewOfBase* look = viewOfBase(value);
-    return look != nullptr && look->base == base;
+    const ViewOfBase* view = viewOfBase(value);
+    return view != nullptr && view->base == base;
   });
 }
 
@@ -171,9 +172,9 @@ bool OwnWrites::canFunctionalizeRows(const Instruction& ins) const {
   if (!isRows(nameOf(ins)) || operands.empty() || !operands[0].isValue() || ins.resultCount != 1) {
     return false;
   }
-  const Own* own = ownOf(operands[0].id);
-  return own != nullptr && viewOfBase(operands[0].id)->view == nullptr && !isFollowed(ins) &&
-         !readsItself(ins) && metaOf(viewOfBase(operands[0].id)->base) != nullptr &&
+  const OwnTensor* own = ownOf(operands[0].id);
+  return own != nullptr && viewOfBase(operands[0].id)->view == nullptr && !requiresGradient(ins) &&
+         !readsTarget(ins) && metaOf(viewOfBase(operands[0].id)->base) != nullptr &&
          own->gathers < kMostGathers;
 }
 
@@ -186,12 +187,12 @@ bool OwnWrites::needsCut(const Instruction& ins) const {
     return false;
   }
   const auto operands = trace_.operandsOf(ins);
-  const ViewOfBase* look = !operands.empty() && operands[0].isValue() ? viewOfBase(operands[0].id) : nullptr;
-  return look != nullptr && look->view != nullptr && ownOf(operands[0].id) != nullptr &&
+  const ViewOfBase* view = !operands.empty() && operands[0].isValue() ? viewOfBase(operands[0].id) : nullptr;
+  return view != nullptr && view->view != nullptr && ownOf(operands[0].id) != nullptr &&
          !canFunctionalize(ins);
 }
 
-// Does a write to `target` leave what the part was taken from as it was?
+// True if a write to `target` can't change the tensor that the part is to be copied from.
 bool OwnWrites::isSafe(const Part& part, ValueId base, ValueId target) const {
   const ViewOfBase *from = viewOfBase(part.source), *to = viewOfBase(target);
   if (from != nullptr && from->base == base) {
@@ -205,7 +206,7 @@ bool OwnWrites::isSafe(const Part& part, ValueId base, ValueId target) const {
 
 void OwnWrites::beforeWrite(ValueId target) {
   for (const ValueId base : std::vector<ValueId>(pending_)) {
-    const Own& own = owns_.at(base);
+    const OwnTensor& own = ownTensors_.at(base);
     if (!std::all_of(own.parts.begin(), own.parts.end(),
                      [&](const Part& part) { return isSafe(part, base, target); })) {
       gather(base);
@@ -214,7 +215,7 @@ void OwnWrites::beforeWrite(ValueId target) {
 }
 
 void OwnWrites::gather(ValueId base) {
-  Own& own = owns_.at(base);
+  OwnTensor& own = ownTensors_.at(base);
   if (own.parts.empty()) {
     return;
   }
@@ -236,8 +237,8 @@ void OwnWrites::read(const Instruction& ins, bool allButFirst) {
   std::vector<ValueId> used;
   ir::collectValues(trace_, trace_.operandsOf(ins).subspan(allButFirst ? 1 : 0), used);
   for (const ValueId value : used) {
-    if (const ViewOfBase* look = viewOfBase(value)) {
-      gather(look->base);
+    if (const ViewOfBase* view = viewOfBase(value)) {
+      gather(view->base);
     }
   }
 }
@@ -253,14 +254,14 @@ void OwnWrites::addView(const Instruction& ins) {
 void OwnWrites::addPart(const Instruction& ins) {
   const auto operands = trace_.operandsOf(ins);
   const ValueId target = operands[0].id, source = operands[1].id;
-  KINTSUGI_CHECK(viewOfBase(target) != nullptr, "%", target, " is no tensor of the segment's own");
-  const ViewOfBase look = *viewOfBase(target);
+  KINTSUGI_CHECK(viewOfBase(target) != nullptr, "%", target, " is no tensor that the segment allocated");
+  const ViewOfBase view = *viewOfBase(target);
   const Place place = placeOf(target).value();
   read(ins, true);
   beforeWrite(target);
-  Own& own = owns_.at(look.base);
+  OwnTensor& own = ownTensors_.at(view.base);
   if (!fitsBeside(own, place)) {
-    gather(look.base);
+    gather(view.base);
   }
   const Part part{place.low, place.high, source, hooks_.capture ? hooks_.capture(source) : source};
   const auto same =
@@ -271,11 +272,11 @@ void OwnWrites::addPart(const Instruction& ins) {
     own.parts.push_back(part);
   }
   if (own.parts.size() == 1) {
-    pending_.push_back(look.base);
+    pending_.push_back(view.base);
   }
   own.dim = place.dim;
   own.stacked = place.stacked;
-  viewsOfBases_[ins.firstResult] = look;
+  viewsOfBases_[ins.firstResult] = view;
 }
 
 void OwnWrites::addResults(const Instruction& ins) {
@@ -283,12 +284,12 @@ void OwnWrites::addResults(const Instruction& ins) {
   const OperatorTraits traits = traits_(name);
   const bool fresh = traits.fresh || isFreshOperator(name);
   if (!fresh) {
-    // The result may be a view of any of them.
+    // The result may be a view of any operand.
     std::vector<ValueId> used;
     ir::collectValues(trace_, trace_.operandsOf(ins), used);
     for (const ValueId value : used) {
-      if (const ViewOfBase* look = viewOfBase(value)) {
-        owns_.at(look->base).escaped = true;
+      if (const ViewOfBase* view = viewOfBase(value)) {
+        ownTensors_.at(view->base).escaped = true;
       }
     }
     return;
@@ -298,7 +299,7 @@ void OwnWrites::addResults(const Instruction& ins) {
     const ir::TensorDesc* meta = metaOf(value);
     if (meta != nullptr && meta->device.isCpu() && elemOf(meta->dtype) != Elem::kOther && isFilled(*meta) &&
         !meta->requiresGrad) {
-      owns_[value] = {};
+      ownTensors_[value] = {};
       viewsOfBases_[value] = {value, nullptr, 0};
     }
   }
@@ -306,7 +307,7 @@ void OwnWrites::addResults(const Instruction& ins) {
 
 void OwnWrites::add(const Instruction& ins) {
   if (ins.op != Op::kAten) {
-    return;  // sizes and numbers, which no write changes
+    return;  // a size or a number: no write changes it
   }
   const std::string name = nameOf(ins);  // hooks may add others
   const auto operands = trace_.operandsOf(ins);
@@ -316,7 +317,7 @@ void OwnWrites::add(const Instruction& ins) {
   } else if (canFunctionalizePart(ins)) {
     addPart(ins);
   } else if (traits_(name).impure) {
-    const ViewOfBase look = first != nullptr ? *first : ViewOfBase{};
+    const ViewOfBase view = first != nullptr ? *first : ViewOfBase{};
     const bool known = ops::isInPlace(name) && ins.resultCount == 1;
     std::vector<ValueId> used;
     ir::collectValues(trace_, operands, used);
@@ -325,8 +326,8 @@ void OwnWrites::add(const Instruction& ins) {
       beforeWrite(value);
     }
     if (first != nullptr && known) {
-      owns_.at(look.base).gathers += isRows(name) ? 1 : 0;
-      viewsOfBases_[ins.firstResult] = look;
+      ownTensors_.at(view.base).gathers += isRows(name) ? 1 : 0;
+      viewsOfBases_[ins.firstResult] = view;
     } else {
       addResults(ins);
     }
@@ -337,7 +338,7 @@ void OwnWrites::add(const Instruction& ins) {
 }
 
 void OwnWrites::clear() {
-  owns_.clear();
+  ownTensors_.clear();
   viewsOfBases_.clear();
   pending_.clear();
 }

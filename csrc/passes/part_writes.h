@@ -1,5 +1,5 @@
-// Writes to parts of tensors in a segment that is being cut, by the names of operators: which instructions
-// can't follow in the same one (passes/segments.h).
+// Finds where a segment has to end because of a write to a part of a tensor: before an instruction that reads
+// other views of the same memory (passes/segments.h). Writes are known by the names of operators.
 //
 // Owned by who cuts; no GIL.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace kintsugi::passes {
 
-// Of an operator that writes to its arguments: is there a form of it that computes a new value?
+// Does an operator that writes to its arguments have a form that computes a new value?
 bool mayBeWrite(std::string_view name);
 
 class PartWrites {
@@ -25,9 +25,9 @@ class PartWrites {
 
  private:
   struct ViewOfBase {
-    ir::ValueId base = ir::kNone;    // whose memory
+    ir::ValueId base = ir::kNone;    // the tensor that owns the memory
     ir::ValueId tensor = ir::kNone;  // the first value that was this tensor
-    bool moves = false;              // where it lies depends on numbers of the run
+    bool moves = false;              // its offset depends on numbers of the run
   };
   ViewOfBase viewOfBase(ir::ValueId value) const;
 

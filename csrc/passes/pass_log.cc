@@ -8,9 +8,9 @@ namespace {
 constexpr diag::log::Channel kChannel = diag::log::Channel::kGraphPasses;
 }  // namespace
 
-void PassLog::begin(std::string_view what, const ir::Trace& trace) {
+void PassLog::begin(std::string_view what) {
   if (diag::log::enabled(kChannel)) {
-    show(std::string(what) + " of " + trace.file + ":" + std::to_string(trace.line));
+    show(std::string(what));
   }
 }
 
@@ -23,7 +23,7 @@ void PassLog::behind(std::string_view pass) {
 void PassLog::show(const std::string& title) {
   std::string text = print_();
   if (text != before_) {
-    diag::log::emit(kChannel, title + ":\n" + text);
+    diag::log::emit(kChannel, title + " of " + of_.file + ":" + std::to_string(of_.line) + ":\n" + text);
     before_ = std::move(text);
   }
 }

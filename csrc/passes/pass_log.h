@@ -1,33 +1,47 @@
 // What passes make of what they get, in the log: with KINTSUGI_LOGS=graph_passes a text is printed as it
-// comes and behind each pass that changed it. Where the channel is off, no text is made.
+// comes and behind each pass that changed it, with the place in the program. Where the channel is off, no
+// text is made.
 //
-//   PassLog log([&] { return print(graph, segment); });
-//   log.begin("tensor graph", segment);
-//   dropUnused(graph);
-//   log.behind("drop-unused");
+//   PassLog log(segment, [&] { return print(graph, segment); });
+//   log.begin("tensor graph");                            tensor graph of f.py:3: ...
+//   log.run("graph", "drop-unused",                       behind drop-unused of f.py:3: ...
+//           [&] { return graph.nodes.size(); }, [&] { dropUnusedNodes(graph); });
 //
-// Borrows what the function prints. Any thread. No GIL.
+// Borrows the trace and what the functions use. Any thread. No GIL.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "ir/trace.h"
+#include "passes/pass_statistics.h"
 
 namespace kintsugi::passes {
 
 class PassLog {
  public:
-  explicit PassLog(std::function<std::string()> print) : print_(std::move(print)) {}
+  // `of`: the trace that says where in the program this is.
+  PassLog(const ir::Trace& of, std::function<std::string()> print) : of_(of), print_(std::move(print)) {}
 
-  // `what` it is, and the place in the program that it is of.
-  void begin(std::string_view what, const ir::Trace& trace);
+  void begin(std::string_view what);
   void behind(std::string_view pass);
+
+  // Runs a pass: its time and what it made of how much go to the statistics, its result to the log.
+  template <class Pass>
+  void run(const char* kind, const char* name, std::function<size_t()> size, const Pass& pass) {
+    {
+      const PassTimer timer(kind, name, std::move(size));
+      pass();
+    }
+    behind(name);
+  }
 
  private:
   void show(const std::string& title);
 
+  const ir::Trace& of_;
   std::function<std::string()> print_;
   std::string before_;
 };

@@ -3,8 +3,6 @@
 #include "guard/verifier.h"
 #include "passes/named_pass.h"
 #include "passes/pass_log.h"
-#include "passes/pass_statistics.h"
-#include "passes/segments.h"
 #include "support/check.h"
 
 namespace kintsugi::passes {
@@ -12,7 +10,7 @@ namespace kintsugi::passes {
 namespace {
 
 const Pass kPasses[] = {
-    {"segments", [](guard::Document& document) { cutSegments(document); }},
+    {"segments", [](PassUnit& unit) { unit.segments.start = cutSegments(unit.document, unit.segments); }},
 };
 
 void dumpDocument(const void* object, std::string& out) {
@@ -46,18 +44,21 @@ PassManager& PassManager::setInput(ir::VerifierMode mode) {
 }
 
 void PassManager::run(guard::Document& document) {
+  PassUnit unit{document};
+  run(unit);
+}
+
+void PassManager::run(PassUnit& unit) {
+  guard::Document& document = unit.document;
   const CheckContext context(&document, dumpDocument);
-  PassLog log([&document] { return guard::print(document); });
-  log.begin("trace", document.trace);
+  PassLog log(document.trace, [&document] { return guard::print(document); });
+  log.begin("trace");
   if (verify_) {
     check(document, input_, "before the first pass");
   }
   for (const Pass& pass : passes_) {
-    {
-      const PassTimer timer("trace", pass.name, [&document] { return document.trace.code.size(); });
-      pass.run(document);
-    }
-    log.behind(pass.name);
+    log.run(
+        "trace", pass.name, [&document] { return document.trace.code.size(); }, [&] { pass.run(unit); });
     if (verify_) {
       check(document, ir::VerifierMode::kOptimized, "after pass " + std::string(pass.name));
     }

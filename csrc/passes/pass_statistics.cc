@@ -1,8 +1,9 @@
 #include "passes/pass_statistics.h"
 
 #include <algorithm>
-#include <chrono>
 #include <mutex>
+
+#include "support/clock.h"
 
 namespace kintsugi::passes {
 
@@ -10,11 +11,6 @@ namespace {
 
 std::mutex gMutex;
 std::vector<PassTotals> gTotals;
-
-uint64_t nowNs() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
-}
 
 }  // namespace
 

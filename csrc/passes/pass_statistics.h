@@ -1,5 +1,5 @@
-// Time that passes took in this process, and what they made of what they got: of traces, of segments, of
-// tensor graphs, of native programs. kintsugi.pass_statistics() shows them.
+// Time that passes took in this process, and the sizes of what they got and made: traces, segments, tensor
+// graphs, groups of nodes, native programs. kintsugi.pass_statistics() shows them.
 //
 //   {
 //     const PassTimer timer("graph", "drop-unused", [&] { return graph.nodes.size(); });
@@ -17,7 +17,7 @@
 namespace kintsugi::passes {
 
 struct PassTotals {
-  std::string kind;  // what it works on: trace, segment, graph, program
+  std::string kind;  // what it works on: trace, segment, graph, groups, program
   std::string name;
   uint64_t runs = 0;
   uint64_t nanoseconds = 0;

@@ -15,7 +15,7 @@ namespace kintsugi::passes {
 
 namespace {
 
-// Where a node comes to lie: its first element, counted from that of the tensor it lies in.
+// The new place of a node in the memory of another tensor: strides, and the offset of its first element.
 struct Place {
   std::vector<Size> strides;
   int64_t first = 0;
@@ -24,9 +24,9 @@ using Places = std::unordered_map<NodeId, Place>;
 
 // Memory that is cut into blocks, which are moved apart.
 struct Blocks {
-  int64_t length = 1;  // elements of one
-  int64_t step = 1;    // from one to the next, where they come to lie
-  int64_t count = 0;   // elements of all
+  int64_t length = 1;  // elements of a block
+  int64_t step = 1;    // from one block to the next, at their new place
+  int64_t count = 0;   // elements of all blocks
 
   int64_t moved(int64_t at) const { return at / length * step + at % length; }
 
@@ -143,7 +143,7 @@ class Placer {
     return run < costs.narrowRun && run < count && count > costs.narrowTensor;
   }
 
-  // Where everything comes to lie that is in the memory of `base`. Nothing: it has to stay.
+  // The new places of all nodes in the memory of `base`. Nothing: `base` has to stay where it is.
   std::optional<Places> placesFor(NodeId join, NodeId arg, NodeId base, const Place& slice) const {
     // What is the same in every run should be computed in the first one only.
     if (!isOurs(base) || node(base).home != ir::kNone || escapes_[base] || varies_[base] != varies_[join]) {

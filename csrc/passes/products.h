@@ -3,8 +3,8 @@
 //   aten.linear.default %x, %w, %b    =>    %p = product %x, %w;  %y = add %p, %b
 //
 // What is added is an operation of its own, which is fused with what comes next. f32 only; the second operand
-// is a matrix of fixed sizes, the first any tensor whose last dimension meets it; or both are as many
-// matrices of fixed sizes. Pure functions, no GIL.
+// is a matrix of fixed sizes, and the first any tensor whose last dimension has as many elements as the
+// matrix has rows; or both are batches of as many matrices of fixed sizes. Pure functions, no GIL.
 #pragma once
 
 #include "passes/tensor_graph.h"
@@ -23,7 +23,7 @@ struct ProductForm {
   bool batched = false;
   std::vector<Size> leftBatch, rightBatch;
 };
-// Nothing: they do not lie so. Sizes that meet may become requirements.
+// Nothing if the strides do not fit a matrix. That two sizes are equal may become a requirement on each run.
 std::optional<ProductForm> productForm(const Node& left, const Node& right, bool byRows);
 
 // Of target(): is a kernel of our own (Kernel::product) better than BLAS?

@@ -1,15 +1,17 @@
 // Does a native program (passes/fuse.h) do what its tensor graph says, in an order that works?
 //
-//   steps    each kernel is run by one step; calls and views are nodes of that kind, each once; no call is
-//            left out
-//   kernels  are well formed (Kernel::checkForm()), and store nodes of the graph that kernels compute, each
-//   once order    what a step reads is there: an input, a constant, or made by a step before it; a
-//   concatenation
-//            is there when all of its parts are, but a kernel may read a part
-//   writes   what is stored to inputs comes behind all steps that can be undone
+//   steps    Each kernel is run by one step. Calls and views are nodes of that kind, each once. No call is
+//            left out.
+//   kernels  They are well formed (Kernel::checkForm()). Each stores nodes of the graph that kernels compute,
+//            and no node is stored twice.
+//   order    A step reads inputs, constants and results of earlier steps. A concatenation is complete when
+//            all of its parts are; a kernel may read a part before that.
+//   writes   Steps that write to inputs come after all steps that can be undone.
 //
-//   call: y of x                  not valid: the kernel reads y, which no step has made yet
-//   kernel: a of y                (where the two come the other way round)
+// Example of a program that is not valid, since the kernel reads y before any step has made it:
+//
+//   kernel: a of y
+//   call:   y of x
 //
 // Linear in what steps read. No state, no GIL.
 #pragma once

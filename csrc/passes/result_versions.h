@@ -1,5 +1,9 @@
-// What version counters say of the results of a segment: native code makes own tensors in their last state,
-// views of inputs before it writes to these, and counts nothing in between.
+// The version counters that results of a segment have in eager mode. Native code does not count: it makes
+// each tensor of its own with its last content (version 0), and views of inputs before it writes to the
+// inputs.
+//
+//   %1 = aten.sin.default %0
+//   %2 = aten.add_.Tensor %1, 1        a result with version 1 in eager mode
 //
 // Pure function, no GIL.
 #pragma once
@@ -11,7 +15,7 @@
 
 namespace kintsugi::passes {
 
-// Those that differ from what native code gives out.
+// The results whose version differs from that which native code gives them.
 std::vector<ir::ResultVersion> resultVersions(const ir::Trace& segment);
 
 }  // namespace kintsugi::passes

@@ -1,6 +1,7 @@
-// Makes the nodes of a graph again, one after the other, in passes that put other nodes in the place of some.
+// For passes that replace nodes of a tensor graph: visits all nodes in order and builds the graph again.
 //
-//   rewriteNodes(graph, [&](NodeId, Node& node) { return replaced(node) ? ... : graph.add(std::move(node));
+//   rewriteNodes(graph, [&](NodeId, Node& node) {
+//     return isReplaced(node) ? addReplacement(graph, node) : graph.add(std::move(node));
 //   });
 //
 // Pure function, linear in the size of the graph, no GIL.

@@ -11,7 +11,6 @@
 #include "passes/named_pass.h"
 #include "passes/own_writes.h"
 #include "passes/pass_log.h"
-#include "passes/pass_statistics.h"
 #include "support/check.h"
 #include "support/verification.h"
 
@@ -46,16 +45,14 @@ std::span<const SegmentPass> segmentPasses() { return kPasses; }
 const SegmentPass* findSegmentPass(std::string_view name) { return findNamed<SegmentPass>(kPasses, name); }
 
 bool runSegmentPasses(SegmentPassUnit unit, std::span<const SegmentPass* const> passes, bool untilNone) {
-  PassLog log([&unit] { return ir::print(unit.segment); });
-  log.begin("segment", unit.segment);
+  PassLog log(unit.segment, [&unit] { return ir::print(unit.segment); });
+  log.begin("segment");
   checkSegment(unit.segment, "before its passes");
   bool changed = false;
   for (const SegmentPass* pass : passes) {
-    {
-      const PassTimer timer("segment", pass->name, [&unit] { return unit.segment.code.size(); });
-      changed = pass->run(unit);
-    }
-    log.behind(pass->name);
+    log.run(
+        "segment", pass->name, [&unit] { return unit.segment.code.size(); },
+        [&] { changed = pass->run(unit); });
     checkSegment(unit.segment, std::string("after pass ") + pass->name);
     if (untilNone && !changed) {
       break;

@@ -21,6 +21,7 @@
 #include "passes/own_writes.h"
 #include "passes/part_writes.h"
 #include "passes/regions.h"
+#include "passes/requires_grad.h"
 #include "passes/seen_values.h"
 #include "support/check.h"
 
@@ -193,11 +194,6 @@ class Cutter {
     }
   }
 
-  bool requiresGrad(ValueId value) const {
-    const ir::Type& type = trace_.values[value];
-    return type.kind == TypeKind::kTensor && type.meta != ir::kNone && trace_.metas[type.meta].requiresGrad;
-  }
-
   // Does autograd go from what it makes to a tensor of the segment that the program gets to see? Frames that
   // hold it decide when the segment ends.
   bool derivesFromSeen(const Instruction& ins) {
@@ -206,7 +202,7 @@ class Cutter {
     }
     bool made = false;
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
-      made = made || requiresGrad(ins.firstResult + r);
+      made = made || requiresGrad(trace_, ins.firstResult + r);
     }
     if (!made) {
       return false;
@@ -216,7 +212,7 @@ class Cutter {
     std::vector<ValueId> used;
     ir::collectValues(trace_, operands.subspan(write ? 1 : 0), used);
     std::erase_if(used, [&](ValueId value) {
-      return madeIn_[value] != count_ || !requiresGrad(value) ||
+      return madeIn_[value] != count_ || !requiresGrad(trace_, value) ||
              (write && seen_.origin(value) == seen_.origin(operands[0].id));
     });
     if (std::ranges::any_of(used, [&](ValueId v) { return wary_ ? seen_.isSeen(v) : seen_.isShown(v); })) {
@@ -683,7 +679,5 @@ uint32_t cutSegments(guard::Document& document, const SegmentOptions& options) {
   }
   return *begin;
 }
-
-void cutSegments(guard::Document& document) { cutSegments(document, SegmentOptions{}); }
 
 }  // namespace kintsugi::passes

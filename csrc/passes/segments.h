@@ -61,6 +61,5 @@ bool readsNumber(const ir::Trace& trace, const ir::Instruction& ins);
 // Returns where the part that was cut begins: at `start`, or one before it if a mark of the parent was
 // removed.
 uint32_t cutSegments(guard::Document& document, const SegmentOptions& options);
-void cutSegments(guard::Document& document);  // the pass's row: without knowledge of the dispatcher
 
 }  // namespace kintsugi::passes

@@ -4,6 +4,7 @@
 #include <limits>
 #include <queue>
 
+#include "ir/printer.h"
 #include "ir/segments.h"
 #include "ops/operator.h"
 #include "ops/pseudo_operators.h"
@@ -25,9 +26,9 @@ namespace {
 constexpr int64_t kNever = int64_t{1} << 50;
 
 // Maximum flow (Dinic) over numbered nodes.
-class Flow {
+class MaxFlow {
  public:
-  explicit Flow(size_t nodes) : first_(nodes, -1) {}
+  explicit MaxFlow(size_t nodes) : first_(nodes, -1) {}
 
   void edge(size_t from, size_t to, int64_t capacity) {
     add(from, to, capacity);
@@ -125,7 +126,7 @@ class Splitter {
         madeBy_(trace_.values.size(), ir::kNone),
         isForward_(trace_.values.size(), false),
         needed_(trace_.values.size(), false),
-        isSeen_(trace_.values.size(), false),
+        isVisible_(trace_.values.size(), false),
         whole_(trace_.values.size(), false),
         kept_(trace_.values.size(), false) {}
 
@@ -155,10 +156,10 @@ class Splitter {
     for (const ValueId input : graph_.inputs) {
       isForward_[input] = true;
     }
-    const size_t inputs = graph_.inputs.size() - graph_.draws.size();
-    for (const ValueId input : std::span(graph_.inputs).first(inputs)) isSeen_[input] = true;
-    for (const ValueId output : graph_.outputs) isSeen_[output] = true;
-    for (const auto& [now, value] : graph_.now) isForward_[now] = isSeen_[now] = true;
+    const size_t inputs = graph_.inputs.size() - graph_.maskProbabilities.size();
+    for (const ValueId input : std::span(graph_.inputs).first(inputs)) isVisible_[input] = true;
+    for (const ValueId output : graph_.outputs) isVisible_[output] = true;
+    for (const auto& [now, value] : graph_.now) isForward_[now] = isVisible_[now] = true;
     for (const auto* code : {&graph_.forward, &graph_.backward}) {
       for (const uint32_t at : *code) {
         const Instruction& ins = trace_.code[at];
@@ -178,8 +179,8 @@ class Splitter {
   }
 
   // Is the value's memory that of an input or output, to which the program may write?
-  bool looksAtSeen(ValueId value) const {
-    while (!isSeen_[value]) {
+  bool sharesVisibleMemory(ValueId value) const {
+    while (!isVisible_[value]) {
       const uint32_t at = madeBy_[value];
       if (at == ir::kNone || sharingOf(trace_, trace_.code[at]) == Sharing::kNone) return false;
       value = used(at).front();
@@ -218,14 +219,14 @@ class Splitter {
   }
 
   // Finds the values of the forward that the backward reads, and which of them a call (an operator that is
-  // not fused) takes, as they are or through views. A call needs the whole tensor, so it is saved.
+  // not fused) takes, directly or through views. A call needs the whole tensor, so it is saved.
   void findNeeds() {
     std::vector<bool> called(trace_.values.size(), false);
     for (size_t k = backward_.size(); k-- > 0;) {
       const uint32_t at = backward_[k];
       const Instruction& ins = trace_.code[at];
-      const bool looks = ins.resultCount == 1 && isView(ins.firstResult);
-      const bool whole = looks ? called[ins.firstResult] : !isFused(at);
+      const bool view = ins.resultCount == 1 && isView(ins.firstResult);
+      const bool whole = view ? called[ins.firstResult] : !isFused(at);
       const bool tape = nameOf(at) == ops::kTapedGradients;
       for (const ValueId value : used(at)) {
         needed_[value] = needed_[value] || isForward_[value];
@@ -261,12 +262,16 @@ class Splitter {
     return std::max<int64_t>(1, bytes);
   }
 
+  // A minimum cut between the values that can't be computed again (from the source on) and those that the
+  // backward reads (at the sink). A value is an edge from node 2 * value to 2 * value + 1, whose capacity is
+  // what it costs to save it; the values whose edges are cut are saved. If each cut has a value that must not
+  // be saved, everything that the backward reads is saved.
   void chooseKept() {
     const size_t count = trace_.values.size();
     const size_t source = 2 * count, sink = 2 * count + 1;
     std::vector<bool> seen(count, false);
     std::vector<ValueId> waiting;
-    Flow flow(2 * count + 2);
+    MaxFlow flow(2 * count + 2);
     for (ValueId value = 0; value < count; ++value) {
       if (needed_[value]) {
         flow.edge(2 * value + 1, sink, kNever);
@@ -279,8 +284,9 @@ class Splitter {
       waiting.pop_back();
       const uint32_t at = madeBy_[value];
       flow.edge(2 * value, 2 * value + 1, weight(value));
-      const bool again = at != ir::kNone && !isSeen_[value] && (isView(value) || mayComputeAgain(value));
-      if (!again) {
+      const bool recompute =
+          at != ir::kNone && !isVisible_[value] && (isView(value) || mayComputeAgain(value));
+      if (!recompute) {
         flow.edge(source, 2 * value, kNever);
         continue;
       }
@@ -307,7 +313,7 @@ class Splitter {
   bool mayComputeAgain(ValueId value) const {
     if (!isPointwise(madeBy_[value]) || whole_[value]) return false;
     const std::vector<ValueId> arguments = used(madeBy_[value]);
-    return std::ranges::none_of(arguments, [&](ValueId argument) { return looksAtSeen(argument); });
+    return std::ranges::none_of(arguments, [&](ValueId argument) { return sharesVisibleMemory(argument); });
   }
 
   int64_t weight(ValueId value) const {
@@ -428,16 +434,16 @@ class Splitter {
       if (place) continue;
       outputs.push_back(value);
       const auto at = std::ranges::find(graph_.program, madeBy_[value]);
-      out.form.lookedAt.push_back(static_cast<uint32_t>(at - graph_.program.begin() + 1));
-      const auto looked = std::ranges::find_if(
-          out.form.gets, [&](uint32_t get) { return graph_.inputs[get] == lookedBy(value); });
-      out.form.lookedOf.push_back(static_cast<uint32_t>(looked - out.form.gets.begin()));
+      out.form.epilogueAt.push_back(static_cast<uint32_t>(at - graph_.program.begin() + 1));
+      const auto viewed = std::ranges::find_if(
+          out.form.gets, [&](uint32_t get) { return graph_.inputs[get] == viewedBy(value); });
+      out.form.epilogueOf.push_back(static_cast<uint32_t>(viewed - out.form.gets.begin()));
     }
     out.epilogue = segmentOf(trace_, inputs, graph_.epilogue, outputs);
   }
 
-  // What the epilogue's tensor looks at: an input or an output.
-  ValueId lookedBy(ValueId value) const {
+  // The input or output that a tensor of the epilogue is a view of.
+  ValueId viewedBy(ValueId value) const {
     while (!placeIn(graph_, value) && madeBy_[value] != ir::kNone) {
       const auto operands = trace_.operandsOf(trace_.code[madeBy_[value]]);
       if (operands.empty() || !operands[0].isValue()) break;
@@ -452,7 +458,7 @@ class Splitter {
   std::vector<bool> isForward_;     // by value
   std::vector<uint32_t> backward_;  // the instructions of the backward that gradients need, in order
   std::vector<bool> needed_;        // by value of the forward: the backward reads it
-  std::vector<bool> isSeen_;        // by value: an input or output, to which the program may write
+  std::vector<bool> isVisible_;     // by value: an input or output, to which the program may write
   std::vector<bool> whole_;         // by value that is needed: a call takes it, or a view of it
   std::vector<ValueId> taped_;      // operands of `taped.gradients`
   std::vector<bool> kept_;          // by value: it is saved
@@ -460,6 +466,12 @@ class Splitter {
 };
 
 }  // namespace
+
+std::string print(const TrainingSegments& parts) {
+  std::string out = "forward\n" + ir::print(parts.forward) + "backward\n" + ir::print(parts.backward);
+  if (parts.epilogue.code.size() > 2) out += "epilogue\n" + ir::print(parts.epilogue);
+  return out;
+}
 
 TrainingSegments splitGradients(const GradientGraph& graph) { return Splitter(graph).run(); }
 

@@ -18,6 +18,8 @@
 // Pure function, no GIL.
 #pragma once
 
+#include <string>
+
 #include "ir/kept_form.h"
 #include "passes/gradient_graph.h"
 
@@ -31,6 +33,8 @@ struct TrainingSegments {
   std::vector<ir::SegmentPlace> results;  // of the segment; kOwn with index k: the epilogue's k-th
   std::optional<bool> gradBefore;         // the grad mode that the segment has to start in
 };
+
+std::string print(const TrainingSegments& parts);  // for logs
 
 TrainingSegments splitGradients(const GradientGraph& graph);
 

@@ -1,4 +1,4 @@
-// Where the elements of a tensor are; when a reshape needs no copy, and where its elements are then: ATen's
+// Strides of tensors, and of views that reshape them. Whether a reshape needs a copy follows from ATen's
 // rule.
 //
 //   viewStrides({{4, 6}, {6, 1}}, {2, 2, 6})   // {12, 6, 1}
@@ -16,10 +16,10 @@
 
 namespace kintsugi::passes {
 
-// The strides of a tensor of fixed sizes, also where its description leaves out that it is packed.
+// The strides of a tensor of fixed sizes; those of a contiguous one if the description has none.
 std::vector<int64_t> stridesOf(const ir::TensorDesc& desc);
 
-// Of a tensor with elements; `wanted` has as many.
+// The strides of `tensor`, seen with the sizes `wanted`. Neither is empty. Nothing: a copy is needed.
 std::optional<std::vector<int64_t>> viewStrides(const ir::Strided<int64_t>& tensor,
                                                 std::span<const int64_t> wanted);
 

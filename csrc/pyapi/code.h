@@ -1,7 +1,7 @@
 // Code objects: their variables, names and constants, the extra slot.
 //
-//   def f(x): return math.sqrt(x)      variableName(code, 0): "x"; nameAt(code, 0): "math"; nameAt(code, 1):
-//   "sqrt"
+//   def f(x): return math.sqrt(x)
+//   variableName(code, 0): "x"; nameAt(code, 0): "math"; nameAt(code, 1): "sqrt"
 //
 // Code objects are immutable here; whatever is stored in an extra slot is freed by CPython with the code
 // object. Threads: the GIL is needed.

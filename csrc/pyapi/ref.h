@@ -2,8 +2,8 @@
 //
 //   void watch(PyObject* object);          // borrows: the caller holds the object during the call
 //   void keep(Ref<> object);               // steals the reference
-//   Ref<> attributeOf(PyObject* object);   // returns a new reference, or an empty Ref with an exception
-//   pending
+//   Ref<> attributeOf(PyObject* object);   // returns a new reference; an empty Ref says that an
+//                                          // exception is pending
 //
 // The exceptions are functions that CPython calls, or that stand for one of its own (slots, evaluators, calls
 // along the vectorcall protocol): they return `PyObject*` with a new reference, as CPython's do

@@ -14,9 +14,9 @@ using torchapi::ValueKind;
 namespace {
 
 // The state that has to be restored, or unchanged, for a graph to be run again.
-class Before {
+class RerunState {
  public:
-  Before(const SegmentCode& segment, std::span<const Value> inputs) : segment_(segment) {
+  RerunState(const SegmentCode& segment, std::span<const Value> inputs) : segment_(segment) {
     if (!segment.runner->raises()) {
       return;
     }
@@ -63,7 +63,7 @@ class Before {
   std::vector<uint64_t> versions_;
 };
 
-SegmentOutcome failed(const Before& before, std::span<const Value> inputs, SegmentRunner::Status status) {
+SegmentOutcome failed(const RerunState& before, std::span<const Value> inputs, SegmentRunner::Status status) {
   if (status == SegmentRunner::Status::kDeclined) {
     return SegmentOutcome::kOneByOne;
   }
@@ -100,7 +100,7 @@ SegmentOutcome runSegment(const SegmentCode& segment, Value* values, SegmentStep
   for (size_t i = 0; i < inputs.size(); ++i) {
     inputs[i] = values[segment.inputs[i]];  // borrowed
   }
-  const Before before(segment, inputs);
+  const RerunState before(segment, inputs);
   const SegmentStepsScope scope(segment.runner.get(), steps);
   const SegmentRunner::Status status = timed([&] { return segment.runner->run(inputs, outputs); });
   if (status != SegmentRunner::Status::kOk) {

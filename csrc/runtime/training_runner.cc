@@ -23,7 +23,7 @@ namespace {
 
 constexpr uint64_t kUnknownTime = ~uint64_t{0};
 
-// Runs one plan, which is there from the start.
+// Runs one plan, which is set from the start.
 class PlanRunner final : public NativeRunner {
  public:
   bool runPlan(std::span<const Value> inputs, std::span<Value> outputs) {
@@ -66,8 +66,8 @@ class GradModeScope {
   const bool before_;
 };
 
-// A hook of a leaf can see which other gradients are there when it is called: those that eager mode has by
-// then.
+// A hook of a leaf can see which other gradients have arrived when it is called. In eager mode these are the
+// gradients of operators that run before.
 bool seesOrder(const torchapi::GradNodeForm& form, std::span<const Value> inputs) {
   size_t leaves = 0;
   bool hooks = false;
@@ -333,27 +333,27 @@ bool TrainingRunner::finish(const Code& code, const torchapi::AttachedNodes& nod
                             std::span<const Value> inputs, std::vector<Value>& made,
                             std::span<Value> outputs) {
   const TrainingPlans& plans = code.plans;
-  std::vector<Value> looks(plans.epilogueCount);
+  std::vector<Value> epilogueResults(plans.epilogueCount);
   if (plans.epilogueCount != 0) {
     std::vector<Value> all(inputs.begin(), inputs.end());
     all.insert(all.end(), made.begin(), made.end());
     const GradModeScope scope;
-    const torchapi::LookOrder order(*code.native, nodes);
-    if (!code.epilogue.runPlan(all, looks)) {
+    const torchapi::EpilogueOrder order(*code.native, nodes);
+    if (!code.epilogue.runPlan(all, epilogueResults)) {
       return false;
     }
-    order.end(inputs, looks);
+    order.end(inputs, epilogueResults);
   }
   for (size_t k = 0; k < outputs.size(); ++k) {
     const ir::SegmentPlace& result = plans.results[k];
     outputs[k] = result.from == From::kInput    ? inputs[result.index]
                  : result.from == From::kOutput ? made[result.index]
-                                                : looks[result.index];
+                                                : epilogueResults[result.index];
     if (outputs[k].kind == ValueKind::kTensor) {
       torchapi::retainTensor(outputs[k].tensor);
     }
   }
-  clearAll(looks);
+  clearAll(epilogueResults);
   if (plans.gradAfter) {
     torchapi::setGradMode(*plans.gradAfter);
   }
@@ -424,21 +424,21 @@ SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::sp
   if (turns == 0) {
     compareWithReplay(*code);
   }
-  // Replay comes first: it shows how eager mode's gradients lie.
+  // The first turn is a replay, from which the strides of eager mode's gradients are learned.
   const bool replay = turns != 0 && turns % 2 == 0;
   std::vector<Value> made, all(inputs.begin(), inputs.end());
   std::optional<torchapi::GeneratorState> generator;
   bool done = false;
   const auto failure = contain([&] {
     faultPoint("training run");
-    if (!code->plans.draws.empty()) {
+    if (!code->plans.masks.empty()) {
       generator.emplace();
     }
-    for (const TrainingPlans::Draw& draw : code->plans.draws) {
-      Value mask;
-      mask.tensor = torchapi::drawMask(draw.layout, draw.probability);
-      mask.kind = ValueKind::kTensor;
-      all.push_back(mask);
+    for (const TrainingPlans::RandomMask& mask : code->plans.masks) {
+      Value drawn;
+      drawn.tensor = torchapi::drawMask(mask.layout, mask.probability);
+      drawn.kind = ValueKind::kTensor;
+      all.push_back(drawn);
     }
     const auto nodes = runForward(code, replay, all, made);
     done = nodes && fitStores(code->plans, all, made) && finish(*code, *nodes, all, made, outputs);

@@ -29,11 +29,11 @@ struct TrainingPlans {
   size_t ownCount = 0;       // how many saved values the forward returns after the node's outputs
   size_t epilogueCount = 0;  // results of the epilogue
   // Masks are drawn first, and come after the inputs.
-  struct Draw {
+  struct RandomMask {
     torchapi::TensorLayout layout;
     double probability = 0;  // of a one
   };
-  std::vector<Draw> draws;
+  std::vector<RandomMask> masks;
   // At the very end of a run, the content of one of the node's outputs is stored to an input.
   struct Store {
     uint32_t input = 0;
@@ -45,8 +45,8 @@ struct TrainingPlans {
   std::unique_ptr<const NativePlan> backward;
   std::unique_ptr<const NativePlan> recompute;  // inputs to the node's outputs, operator by operator
   std::unique_ptr<const NativePlan> epilogue;   // null: there is none
-  // What is left to differentiate when all that is kept has been freed (passes/free_gradients.h); null:
-  // nothing.
+  // The operators whose gradients need no saved tensor, for backwards after the saved tensors have been freed
+  // (passes/free_gradients.h); null: there are none.
   std::unique_ptr<const NativePlan> free;
   std::vector<torchapi::TensorLayout> freeInputs;
   std::vector<uint32_t> freeLeaves;       // by gradient: an input of `free`, or kNone

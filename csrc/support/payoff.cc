@@ -41,34 +41,34 @@ void Payoff::keepTraces() {
   lost_ = 0;
 }
 
-Payoff::Way Payoff::next() {
+Payoff::Mode Payoff::next() {
   untimed_ = true;
   if (phase_ == Phase::kEager || phase_ == Phase::kPending) {
-    if (left_-- > 0) return Way::kEager;
+    if (left_-- > 0) return Mode::kEager;
     beginComparison();
   } else if (phase_ == Phase::kWarming) {
-    if (left_-- > 0) return Way::kTraces;
+    if (left_-- > 0) return Mode::kTraces;
     beginComparison();
   } else if (phase_ == Phase::kTraces) {
-    return Way::kTraces;
+    return Mode::kTraces;
   }
   untimed_ = false;
-  return traceCount_ > eagerCount_ ? Way::kEager : Way::kTraces;
+  return traceCount_ > eagerCount_ ? Mode::kEager : Mode::kTraces;
 }
 
-bool Payoff::addSample(Way way, uint64_t ns, Sample sample) {
+bool Payoff::addSample(Mode mode, uint64_t ns, Sample sample) {
   if (phase_ != Phase::kComparing) return false;  // another thread has ended the comparison
-  auto& times = way == Way::kEager ? eagerTimes_ : traceTimes_;
-  size_t& count = way == Way::kEager ? eagerCount_ : traceCount_;
+  auto& times = mode == Mode::kEager ? eagerTimes_ : traceTimes_;
+  size_t& count = mode == Mode::kEager ? eagerCount_ : traceCount_;
   if (count < kMostPairs) times[count++] = ns;
   recordedCount_ += sample.recorded ? 1 : 0;
   return traceCount_ == eagerCount_ && traceCount_ > 0 && decide(sample.nativePending);
 }
 
 // A thread that has to wait for a processor takes as long as a slow trace, so one pair says nothing, and a
-// few say something only where each call one way took longer than each the other way. Otherwise the medians
-// of all pairs decide. A recording says little of the calls after it, so pairs with recordings count from
-// the third on.
+// few say something only where each call in one mode took longer than each in the other. Otherwise the
+// medians of all pairs decide. A recording says little of the calls after it, so pairs with recordings count
+// from the third on.
 bool Payoff::decide(bool nativePending) {
   const size_t pairs = traceCount_;
   if (pairs < (recordedCount_ > 0 ? 3 : 2)) return false;

@@ -1,5 +1,5 @@
 // Payoff: are the traces of a callable faster than eager mode? Decided by timing the program's own calls, a
-// pair at a time: one along the traces, one in eager mode. The faster way is kept.
+// pair at a time: one along the traces, one in eager mode. The faster mode is kept.
 //
 // Traces of plain tensor operations are always faster, so nothing is timed without evidence to the contrary:
 // a trace has opaque steps, or calls keep being recorded or leaving their traces. Then a few warm-up calls
@@ -10,9 +10,9 @@
 //
 // Plain data, not thread-safe. Example:
 //   payoff.addEvidence(Payoff::kSteps);
-//   const Payoff::Way way = payoff.next();
-//   const uint64_t ns = timed(way);
-//   if (!payoff.isUntimed()) payoff.addSample(way, ns, {});
+//   const Payoff::Mode mode = payoff.next();
+//   const uint64_t ns = timed(mode);
+//   if (!payoff.isUntimed()) payoff.addSample(mode, ns, {});
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ namespace kintsugi {
 
 class Payoff {
  public:
-  enum class Way : uint8_t { kTraces, kEager };
+  enum class Mode : uint8_t { kTraces, kEager };
 
   // Weights of evidence. The first comparison begins at `kDecisive`, later ones at more.
   static constexpr uint64_t kExit = 1, kRecorded = 2, kSteps = 8, kDecisive = 8;
@@ -40,11 +40,11 @@ class Payoff {
   bool prefersEager() const { return phase_ == Phase::kEager; }
   // Adds to the evidence that eager mode may be faster.
   void addEvidence(uint64_t weight);
-  // Which way the next call takes. Ask isUntimed() afterwards: is this call not to be timed?
-  Way next();
+  // The mode of the next call. Ask isUntimed() afterwards: is this call not to be timed?
+  Mode next();
   bool isUntimed() const { return untimed_; }
   // A timed call took `ns` nanoseconds. True: calls run in eager mode from now on.
-  bool addSample(Way way, uint64_t ns, Sample sample);
+  bool addSample(Mode mode, uint64_t ns, Sample sample);
   // The last comparison: medians in nanoseconds.
   uint64_t eagerTime() const { return eagerTime_; }
   uint64_t traceTime() const { return traceTime_; }

@@ -29,32 +29,32 @@ namespace autograd = torch::autograd;
 
 namespace {
 
-// What an operator gives out, a gate, or both.
+// An output node, an input node, or both.
 class SegmentBackward final : public autograd::Node {
  public:
-  SegmentBackward(uint64_t number, std::shared_ptr<SegmentGradients> shared, std::optional<size_t> maker,
-                  std::optional<size_t> gate)
-      : Node(number), shared_(std::move(shared)), maker_(maker), gate_(gate) {}
+  SegmentBackward(uint64_t number, std::shared_ptr<SegmentGradients> shared, std::optional<size_t> outputNode,
+                  std::optional<size_t> inputNode)
+      : Node(number), shared_(std::move(shared)), outputNode_(outputNode), inputNode_(inputNode) {}
   ~SegmentBackward() override { shared_->forget(this); }
 
   std::string name() const override { return "KintsugiSegmentBackward"; }
 
   // Autograd asks for these right before it calls them.
   std::vector<std::unique_ptr<autograd::FunctionPreHook>>& tensor_pre_hooks() noexcept override {
-    if (!gate_) shared_->orderForHooks();
+    if (!inputNode_) shared_->orderForHooks();
     return Node::tensor_pre_hooks();
   }
 
  protected:
   autograd::variable_list apply(autograd::variable_list&& gradients) override {
-    if (maker_) shared_->arrive(*maker_, std::move(gradients));
+    if (outputNode_) shared_->arrive(*outputNode_, std::move(gradients));
     gradients.clear();
-    return gate_ ? shared_->give(*gate_) : autograd::variable_list(num_outputs());
+    return inputNode_ ? shared_->give(*inputNode_) : autograd::variable_list(num_outputs());
   }
 
  private:
   const std::shared_ptr<SegmentGradients> shared_;
-  const std::optional<size_t> maker_, gate_;
+  const std::optional<size_t> outputNode_, inputNode_;
 };
 
 using NodePointer =
@@ -69,131 +69,141 @@ autograd::edge_list edgesTo(const GradNodeForm& form, std::span<const uint32_t> 
   return edges;
 }
 
-// The nodes of the operators that give something out. Gates have the lowest numbers, so that all gradients
-// are there when the first one runs; behind them there are numbers for all ranks. What looks at an input and
-// stands before its users in the program comes behind the input's gate, as gradients are added up in order.
+// Makes all nodes, and returns the output nodes. Input nodes have the lowest numbers, so that all gradients
+// have arrived when the first one runs; above them there is a number for each rank. An input node with an
+// early rank has that rank's number, so that gradients of its inputs are added up in eager mode's order.
 std::vector<NodePointer> makeNodes(uint64_t first, const std::shared_ptr<SegmentGradients>& shared,
                                    const GradNodeCode& code, std::span<const Value> inputs) {
   const NodePlan& plan = code.nodes();
-  std::vector<NodePointer> makers;
+  std::vector<NodePointer> outputNodes;
   if (plan.isSingle()) {
-    auto node = makeNode<SegmentBackward>(first + plan.makers[0].rank, shared, size_t{0}, size_t{0});
-    node->set_next_edges(edgesTo(code.form(), plan.gates[0].gets, inputs));
-    shared->addGate(0, node.get());
-    makers.push_back(std::move(node));
-    return makers;
+    auto node = makeNode<SegmentBackward>(first + plan.outputNodes[0].rank, shared, size_t{0}, size_t{0});
+    node->set_next_edges(edgesTo(code.form(), plan.inputNodes[0].gets, inputs));
+    shared->addInputNode(0, node.get());
+    outputNodes.push_back(std::move(node));
+    return outputNodes;
   }
-  std::vector<NodePointer> gates;
-  for (size_t k = 0; k < plan.gates.size(); ++k) {
-    const std::optional<uint32_t>& early = plan.gates[k].early;
-    const uint64_t number = first + (early ? plan.lowNumbers() + *early : k);
+  std::vector<NodePointer> inputNodes;
+  for (size_t k = 0; k < plan.inputNodes.size(); ++k) {
+    const std::optional<uint32_t>& earlyRank = plan.inputNodes[k].earlyRank;
+    const uint64_t number = first + (earlyRank ? plan.lowNumbers() + *earlyRank : k);
     auto node = makeNode<SegmentBackward>(number, shared, std::nullopt, k);
-    node->set_next_edges(edgesTo(code.form(), plan.gates[k].gets, inputs));
+    node->set_next_edges(edgesTo(code.form(), plan.inputNodes[k].gets, inputs));
     node->add_input_metadata(autograd::Node::undefined_input());
-    shared->addGate(k, node.get());
-    gates.push_back(std::move(node));
+    shared->addInputNode(k, node.get());
+    inputNodes.push_back(std::move(node));
   }
-  for (size_t k = 0; k < plan.makers.size(); ++k) {
-    const uint64_t number = first + plan.lowNumbers() + plan.makers[k].rank;
+  for (size_t k = 0; k < plan.outputNodes.size(); ++k) {
+    const uint64_t number = first + plan.lowNumbers() + plan.outputNodes[k].rank;
     auto node = makeNode<SegmentBackward>(number, shared, k, std::nullopt);
     uint64_t bits = 0;
-    for (const uint32_t output : plan.makers[k].outputs) bits |= code.form().bitOf(output);
+    for (const uint32_t output : plan.outputNodes[k].outputs) bits |= code.form().bitOf(output);
     autograd::edge_list edges;
-    for (size_t gate = 0; gate < gates.size(); ++gate) {
-      if ((plan.gates[gate].outputs & bits) != 0) edges.emplace_back(gates[gate], 0);
+    for (size_t inputNode = 0; inputNode < inputNodes.size(); ++inputNode) {
+      if ((plan.inputNodes[inputNode].outputs & bits) != 0) edges.emplace_back(inputNodes[inputNode], 0);
     }
     node->set_next_edges(std::move(edges));
-    makers.push_back(std::move(node));
+    outputNodes.push_back(std::move(node));
   }
-  return makers;
+  return outputNodes;
 }
 
 uint64_t takeNumbers(const NodePlan& plan) {
   const uint64_t first = at::sequence_number::get_and_increment();
-  const size_t count = plan.ranks + plan.lowNumbers();
+  const size_t count = plan.rankCount + plan.lowNumbers();
   for (size_t k = 1; k < count; ++k) at::sequence_number::get_and_increment();
   return first;
 }
 
 }  // namespace
 
-NodePlan::NodePlan(const GradNodeForm& form) : looks(form.lookedAt.size()) {
-  addMakers(form);
-  std::vector<Seen> seen;
-  for (uint32_t k = 0; k < makers.size(); ++k) seen.push_back({form.madeAt[makers[k].outputs[0]], false, k});
-  for (uint32_t k = 0; k < looks.size(); ++k) {
-    seen.push_back({form.lookedAt[k], true, k});
-    reorders = reorders || (!makers.empty() && form.lookedAt[k] < form.madeAt[makers.back().outputs[0]]);
+NodePlan::NodePlan(const GradNodeForm& form) : epilogueNodes(form.epilogueAt.size()) {
+  addOutputNodes(form);
+  std::vector<Observed> observed;
+  for (uint32_t k = 0; k < outputNodes.size(); ++k)
+    observed.push_back({form.madeAt[outputNodes[k].outputs[0]], false, k});
+  for (uint32_t k = 0; k < epilogueNodes.size(); ++k) {
+    observed.push_back({form.epilogueAt[k], true, k});
+    reorders =
+        reorders || (!outputNodes.empty() && form.epilogueAt[k] < form.madeAt[outputNodes.back().outputs[0]]);
   }
-  std::ranges::stable_sort(seen, {}, &Seen::at);
-  // Eager mode comes to what looks at a tensor in the middle before it has all gradients of inputs.
-  const auto isInMiddle = [&](uint32_t look) {
-    return look < form.madeAt[makers.front().outputs[0]] &&
+  std::ranges::stable_sort(observed, {}, &Observed::at);
+  // A result of the epilogue that is made between a use of an input and the outputs: eager mode runs its node
+  // before it has all gradients of inputs.
+  const auto isInMiddle = [&](uint32_t at) {
+    return at < form.madeAt[outputNodes.front().outputs[0]] &&
            std::ranges::any_of(form.usedAt,
-                               [&](const auto& uses) { return uses.empty() || uses.front().at < look; });
+                               [&](const auto& uses) { return uses.empty() || uses.front().at < at; });
   };
-  isSingle_ = makers.size() == 1 && std::ranges::none_of(form.lookedAt, isInMiddle);
-  addGates(form, seen);
-  rankAll(seen);
+  isSingle_ = outputNodes.size() == 1 && std::ranges::none_of(form.epilogueAt, isInMiddle);
+  addInputNodes(form, observed);
+  rankAll(observed);
 }
 
-void NodePlan::addMakers(const GradNodeForm& form) {
+void NodePlan::addOutputNodes(const GradNodeForm& form) {
   for (uint32_t k = 0; k < form.madeAt.size(); ++k) {
-    const auto known = std::ranges::find_if(makers, [&](const Maker& maker) {
-      return form.madeAt[k] != 0 && form.madeAt[maker.outputs[0]] == form.madeAt[k];
+    const auto known = std::ranges::find_if(outputNodes, [&](const OutputNode& node) {
+      return form.madeAt[k] != 0 && form.madeAt[node.outputs[0]] == form.madeAt[k];
     });
-    (known != makers.end() ? *known : makers.emplace_back()).outputs.push_back(k);
+    (known != outputNodes.end() ? *known : outputNodes.emplace_back()).outputs.push_back(k);
   }
-  std::ranges::stable_sort(makers, {}, [&](const Maker& maker) { return form.madeAt[maker.outputs[0]]; });
+  std::ranges::stable_sort(outputNodes, {},
+                           [&](const OutputNode& node) { return form.madeAt[node.outputs[0]]; });
 }
 
-// Until they have ranks, places are numbers of operators that eager mode comes to behind them.
-void NodePlan::addGates(const GradNodeForm& form, const std::vector<Seen>& seen) {
+// Here a rank is the number of observed operators before it in the program, which eager mode runs after it;
+// rankAll() makes ranks of these numbers.
+void NodePlan::addInputNodes(const GradNodeForm& form, const std::vector<Observed>& observed) {
   const auto placeOf = [&](uint32_t at) {
-    return static_cast<uint32_t>(std::ranges::count_if(seen, [&](const Seen& each) { return each.at < at; }));
+    return static_cast<uint32_t>(
+        std::ranges::count_if(observed, [&](const Observed& each) { return each.at < at; }));
   };
   for (uint32_t k = 0; k < form.gets.size(); ++k) {
-    Gate made;
+    InputNode made;
     if (!isSingle_) {
       if (!form.feeds.empty()) made.outputs = form.feeds[k];
       for (const ir::KeptForm::Use& use : form.usedAt[k]) {
         const uint32_t place = placeOf(use.at);
-        if (made.places.empty() || made.places.back().rank != place) made.places.push_back({0, place});
-        made.places.back().outputs |= use.outputs;
+        if (made.ranks.empty() || made.ranks.back().rank != place) made.ranks.push_back({0, place});
+        made.ranks.back().outputs |= use.outputs;
       }
-      for (size_t look = 0; look < looks.size(); ++look) {
-        const bool comesBehind = form.lookedOf[look] == k && !made.places.empty() &&
-                                 placeOf(form.lookedAt[look]) < made.places.front().rank;
-        if (comesBehind) made.early = std::max(made.early.value_or(0), placeOf(form.lookedAt[look]) + 1);
+      for (size_t view = 0; view < epilogueNodes.size(); ++view) {
+        const uint32_t place = placeOf(form.epilogueAt[view]);
+        const bool isBefore =
+            form.epilogueOf[view] == k && !made.ranks.empty() && place < made.ranks.front().rank;
+        if (isBefore) made.earlyRank = std::max(made.earlyRank.value_or(0), place + 1);
       }
     }
-    if (made.places.empty()) made.places.emplace_back();
-    const auto known = std::ranges::find_if(gates, [&](const Gate& gate) {
-      return gate.outputs == made.outputs && gate.places == made.places && gate.early == made.early;
+    if (made.ranks.empty()) made.ranks.emplace_back();
+    const auto known = std::ranges::find_if(inputNodes, [&](const InputNode& node) {
+      return node.outputs == made.outputs && node.ranks == made.ranks && node.earlyRank == made.earlyRank;
     });
-    (known != gates.end() ? *known : gates.emplace_back(std::move(made))).gets.push_back(k);
+    (known != inputNodes.end() ? *known : inputNodes.emplace_back(std::move(made))).gets.push_back(k);
   }
-  if (isSingle_ && gates.empty()) gates.emplace_back().places.emplace_back();
-  std::ranges::stable_sort(gates, {}, [](const Gate& gate) { return gate.places.front().rank; });
+  if (isSingle_ && inputNodes.empty()) inputNodes.emplace_back().ranks.emplace_back();
+  std::ranges::stable_sort(inputNodes, {}, [](const InputNode& node) { return node.ranks.front().rank; });
 }
 
-void NodePlan::rankAll(const std::vector<Seen>& seen) {
-  std::vector<std::vector<uint32_t*>> at(seen.size() + 1);  // ranks of gates, by their places
+void NodePlan::rankAll(const std::vector<Observed>& observed) {
+  std::vector<std::vector<uint32_t*>> at(observed.size() + 1);  // ranks of input nodes, by place
   uint32_t last = 0;
-  for (Gate& gate : gates) {
+  for (InputNode& node : inputNodes) {
     if (isSingle_) break;
-    if (gate.early) at[*gate.early].push_back(&*gate.early);
-    for (Place& place : gate.places) {
-      last = std::max(last, place.rank);
-      at[place.rank].push_back(&place.rank);
+    if (node.earlyRank) at[*node.earlyRank].push_back(&*node.earlyRank);
+    for (RankIf& each : node.ranks) {
+      last = std::max(last, each.rank);
+      at[each.rank].push_back(&each.rank);
     }
   }
-  for (uint32_t k = 0; k <= seen.size(); ++k) {
-    for (uint32_t* rank : at[k]) *rank = ranks++;
-    if (k == seen.size()) return;
-    const Seen& each = seen[k];
-    (each.isLook ? looks[each.index].rank : makers[each.index].rank) = ranks++;
-    (each.isLook ? looks[each.index].hasGatesBefore : makers[each.index].hasGatesBefore) = last > k;
+  for (uint32_t k = 0; k <= observed.size(); ++k) {
+    for (uint32_t* rank : at[k]) *rank = rankCount++;
+    if (k == observed.size()) return;
+    const Observed& each = observed[k];
+    const auto place = [&](auto& node) {
+      node.rank = rankCount++;
+      node.runsAfterInputs = last > k;
+    };
+    each.isEpilogue ? place(epilogueNodes[each.index]) : place(outputNodes[each.index]);
   }
 }
 
@@ -229,7 +239,7 @@ AttachedNodes attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span
   const GradNodeForm& form = code->form();
   const uint64_t first = takeNumbers(code->nodes());
   const auto shared = std::make_shared<SegmentGradients>(code, forwardTime);
-  std::vector<NodePointer> makers = makeNodes(first, shared, *code, inputs);
+  std::vector<NodePointer> outputNodes = makeNodes(first, shared, *code, inputs);
   shared->keepInputs(inputs);
   std::vector<void*> followed;
   for (size_t k = 0; k < outputs.size(); ++k) {
@@ -243,21 +253,21 @@ AttachedNodes attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span
     }
     if (form.follows[k]) followed.push_back(outputs[k].tensor);
   }
-  for (size_t k = 0; k < makers.size(); ++k) {
-    for (const uint32_t output : code->nodes().makers[k].outputs) {
-      autograd::set_history(sharedTensor(followed[output]), makers[k]);
+  for (size_t k = 0; k < outputNodes.size(); ++k) {
+    for (const uint32_t output : code->nodes().outputNodes[k].outputs) {
+      autograd::set_history(sharedTensor(followed[output]), outputNodes[k]);
     }
-    shared->addMaker(k, makers[k].get());
+    shared->addOutputNode(k, outputNodes[k].get());
   }
   shared->kept().keepOutputs(outputs);
   shared->kept().keepOwn(own);
   return {shared, first};
 }
 
-LookOrder::LookOrder(const GradNodeCode& code, const AttachedNodes& nodes)
+EpilogueOrder::EpilogueOrder(const GradNodeCode& code, const AttachedNodes& nodes)
     : plan_(code.nodes()), nodes_(nodes), next_(at::sequence_number::peek()) {}
 
-void LookOrder::end(std::span<const Value> inputs, std::span<const Value> looks) const {
+void EpilogueOrder::end(std::span<const Value> inputs, std::span<const Value> results) const {
 #if KINTSUGI_TORCH_HAS_SEQUENCE_NUMBERS
   if (!plan_.reorders) return;
   std::vector<const autograd::Node*> others;
@@ -265,15 +275,15 @@ void LookOrder::end(std::span<const Value> inputs, std::span<const Value> looks)
     if (input.kind != ValueKind::kTensor) continue;
     others.push_back(autograd::impl::grad_fn_unsafe(sharedTensor(input.tensor)));
   }
-  std::vector<size_t> order(looks.size());
+  std::vector<size_t> order(results.size());
   std::iota(order.begin(), order.end(), 0U);
-  std::ranges::sort(order, {}, [&](size_t k) { return plan_.looks[k].rank; });
+  std::ranges::sort(order, {}, [&](size_t k) { return plan_.epilogueNodes[k].rank; });
   const uint64_t first = nodes_.first + plan_.lowNumbers();
   for (const size_t k : order) {
-    if (looks[k].kind != ValueKind::kTensor) continue;
-    // With the nodes on the way that nobody sees.
-    const auto& seen = sharedTensor(looks[k].tensor).grad_fn();
-    std::vector<autograd::Node*> waiting{seen.get()};
+    if (results[k].kind != ValueKind::kTensor) continue;
+    // The tensor's node, and those between it and the nodes that were there before.
+    const auto& last = sharedTensor(results[k].tensor).grad_fn();
+    std::vector<autograd::Node*> waiting{last.get()};
     while (!waiting.empty()) {
       autograd::Node* node = waiting.back();
       waiting.pop_back();
@@ -281,13 +291,13 @@ void LookOrder::end(std::span<const Value> inputs, std::span<const Value> looks)
           dynamic_cast<autograd::AccumulateGrad*>(node) != nullptr) {
         continue;
       }
-      node->set_sequence_nr(first + plan_.looks[k].rank);
+      node->set_sequence_nr(first + plan_.epilogueNodes[k].rank);
       for (const autograd::Edge& edge : node->next_edges()) waiting.push_back(edge.function.get());
     }
-    if (seen && plan_.looks[k].hasGatesBefore) nodes_.shared->addLook(WeakNode(seen));
+    if (last && plan_.epilogueNodes[k].runsAfterInputs) nodes_.shared->addEpilogueNode(WeakNode(last));
   }
 #else
-  (void)inputs, (void)looks;
+  (void)inputs, (void)results;
 #endif
 }
 

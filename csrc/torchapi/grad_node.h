@@ -1,20 +1,21 @@
 // The nodes that stand for a compiled segment in autograd's graph.
 //
-// They keep what the backward takes, watch what eager mode would keep (torchapi/kept_tensors.h), and run
-// compiled code. Sometimes that can't be: a gradient of the gradient is asked for, or the gradients are of
-// another kind than the code was made for. Then the segment is run again from its inputs with autograd, which
-// differentiates it (torchapi/segment_gradients.h).
+// They save the tensors that the backward needs, check the version counters of tensors that eager mode would
+// save (torchapi/kept_tensors.h), and run compiled code. The code can't be used for a gradient of a gradient,
+// nor for gradients of another dtype or layout than it was made for. Then the segment is run again from its
+// inputs with autograd, which differentiates it (torchapi/segment_gradients.h).
 //
-// A segment whose outputs one operator makes is one node. Otherwise what an operator gives out has a node,
-// whose hooks are those of eager mode's, and the inputs are behind gates: one for all inputs that the same
-// outputs lead to.
+// If one operator makes all outputs of a segment, the segment is one node. Otherwise there are two kinds of
+// nodes. An output node stands for an operator that makes outputs; it has the hooks that the operator's node
+// has in eager mode. An input node passes gradients on to inputs; it stands for all inputs that are reached
+// from the same outputs.
 //
-//   a = x.sin()          a ─▶ node ─▶ gate of x
-//   b = x.cos() * w      b ─▶ node ─▶ gate of x
-//                                  ─▶ gate of w
+//   a = x.sin()          a ─▶ output node ─▶ input node of x
+//   b = x.cos() * w      b ─▶ output node ─▶ input node of x
+//                                         ─▶ input node of w
 //
 // So autograd reaches the inputs that it reaches in eager mode, and calls the hooks of outputs in its order.
-// The first gate that runs computes all gradients; each hands out those of its inputs.
+// The first input node that runs computes all gradients; each passes on those of its inputs.
 //
 // Ownership: nodes share their code. Threads: autograd runs a node on any; one run at a time. GIL: must not
 // be held while a node runs; attach needs none. Invalidation: none.
@@ -40,52 +41,55 @@ struct GradNodeForm : ir::KeptForm {
   uint64_t bitOf(size_t output) const { return isByOutput ? uint64_t{1} << output : kAll; }
 };
 
-// The nodes of a segment. Eager mode runs backwards from the highest rank to the lowest.
+// The nodes of a segment, and their ranks: autograd runs the node with the highest rank first. Ranks follow
+// the order of the program, so that nodes run in the reverse order, as in eager mode.
 struct NodePlan {
-  // Where a gate comes if gradients of these outputs are there: the first place that fits holds.
-  struct Place {
+  // The rank of an input node in a backward in which one of these outputs has a gradient.
+  struct RankIf {
     uint64_t outputs = GradNodeForm::kAll;
     uint32_t rank = 0;
 
-    bool operator==(const Place&) const = default;
+    bool operator==(const RankIf&) const = default;
   };
-  struct Gate {
-    uint64_t outputs = GradNodeForm::kAll;  // those that lead to its inputs
-    std::vector<uint32_t> gets;             // results of the backward
-    std::vector<Place> places;
-    // Where it comes in any case, if it comes before something that looks at one of its inputs.
-    std::optional<uint32_t> early = {};
+  struct InputNode {
+    uint64_t outputs = GradNodeForm::kAll;  // the outputs from which its inputs are reached
+    std::vector<uint32_t> gets;             // the results of the backward that it passes on
+    std::vector<RankIf> ranks;              // the first one that applies holds
+    // Set if the program made a view of one of its inputs, a result of the epilogue, before it used that
+    // input otherwise. Eager mode runs the view's node after this one, so this rank is above the view's.
+    std::optional<uint32_t> earlyRank = {};
   };
-  struct Maker {
+  struct OutputNode {
     std::vector<uint32_t> outputs;  // of those that autograd follows
     uint32_t rank = 0;
-    bool hasGatesBefore = false;  // eager mode has inputs' gradients before it comes to this operator
+    bool runsAfterInputs = false;  // eager mode computes gradients of some inputs before it runs this node
   };
-  std::vector<Gate> gates;    // by rank
-  std::vector<Maker> makers;  // by rank
-  struct Look {
+  // The node of a tensor that the epilogue makes, a view of an input or output. Autograd itself made it.
+  struct EpilogueNode {
     uint32_t rank = 0;
-    bool hasGatesBefore = false;
+    bool runsAfterInputs = false;
   };
-  std::vector<Look> looks;  // what is made behind the nodes
-  uint32_t ranks = 0;
-  bool reorders = false;  // something that is made behind the nodes comes before one of them in the program
+  std::vector<InputNode> inputNodes;    // by rank
+  std::vector<OutputNode> outputNodes;  // by rank
+  std::vector<EpilogueNode> epilogueNodes;
+  uint32_t rankCount = 0;
+  bool reorders = false;  // the program makes some result of the epilogue before an output
 
   explicit NodePlan(const GradNodeForm& form);
   bool isSingle() const { return isSingle_; }
-  // How many numbers come before those of the ranks.
-  size_t lowNumbers() const { return isSingle_ ? 0 : gates.size(); }
+  // How many sequence numbers are below those of the ranks: one for each input node.
+  size_t lowNumbers() const { return isSingle_ ? 0 : inputNodes.size(); }
 
  private:
-  // An operator that something seen is of; backwards, eager mode comes to the last one first.
-  struct Seen {
-    uint32_t at = 0;
-    bool isLook = false;
-    uint32_t index = 0;
+  // An operator whose result the program can observe: an output, or a tensor of the epilogue.
+  struct Observed {
+    uint32_t at = 0;  // its place in the program
+    bool isEpilogue = false;
+    uint32_t index = 0;  // into outputNodes or epilogueNodes
   };
-  void addMakers(const GradNodeForm& form);
-  void addGates(const GradNodeForm& form, const std::vector<Seen>& seen);
-  void rankAll(const std::vector<Seen>& seen);
+  void addOutputNodes(const GradNodeForm& form);
+  void addInputNodes(const GradNodeForm& form, const std::vector<Observed>& observed);
+  void rankAll(const std::vector<Observed>& observed);
 
   bool isSingle_ = false;
 };
@@ -94,7 +98,7 @@ class GradientLayouts;
 
 class GradNodeCode {
  public:
-  // `layouts`: what is known of eager mode's gradients of the segment; its codes share it.
+  // `layouts`: the layouts of eager mode's gradients of the segment, as far as known; its codes share them.
   GradNodeCode(GradNodeForm form, std::shared_ptr<GradientLayouts> layouts)
       : form_(std::move(form)), nodes_(form_), layouts_(std::move(layouts)) {}
   virtual ~GradNodeCode() = default;
@@ -102,13 +106,13 @@ class GradNodeCode {
   const GradNodeForm& form() const { return form_; }
   const NodePlan& nodes() const { return nodes_; }
 
-  // The results that are asked for, and the tapes that have to be run for them. Empty: all.
+  // The results of the backward that are asked for, and the tapes that they depend on. Empty: all.
   struct Requested {
     std::vector<bool> gets;
     std::vector<bool> tapes;
   };
 
-  // `values`: what was kept, then the gradients of the outputs that autograd follows; borrowed. Fills
+  // `values`: the saved tensors, then the gradients of the outputs that autograd follows; borrowed. Fills
   // `gradients`. Grad mode and autocast are off. False: the code can't be run.
   virtual bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime,
                    const Requested& asked) const = 0;
@@ -116,9 +120,9 @@ class GradNodeCode {
   virtual bool isAutograd() const { return false; }
   // Runs the segment again, from inputs to outputs, in the current grad mode.
   virtual bool recompute(std::span<const Value> inputs, std::span<Value> outputs) const = 0;
-  // Runs what does not depend on anything that is kept, on new tensors, in the current grad mode. Fills
-  // `leaves` (by result of the backward; empty: nothing leads there) and the outputs that autograd follows.
-  // False: there is nothing of the kind.
+  // Runs the operators whose gradients need no saved tensor (passes/free_gradients.h), on new tensors, in the
+  // current grad mode. Fills `leaves` (by result of the backward; empty: no gradient reaches it) and the
+  // outputs that autograd follows. False: there are no such operators.
   virtual bool runFree(std::span<Value> leaves, std::span<Value> outputs) const = 0;
 
  private:
@@ -127,13 +131,13 @@ class GradNodeCode {
   std::shared_ptr<GradientLayouts> layouts_;
 };
 
-// Nothing is known yet.
+// Without any layout yet.
 std::shared_ptr<GradientLayouts> newGradientLayouts();
 
-// True if a segment may be run below autograd, with one node for all of it. False if somebody watches what
-// autograd keeps, or if tangents are computed. For this thread.
+// True if a segment may be run below autograd, with nodes of ours. False if hooks for saved tensors are set,
+// anomalies are detected, or inference mode is on. For this thread.
 bool mayReplaceSegment();
-// True if the tensor is a leaf whose gradient a hook gets to see when it is there.
+// True if the tensor is a leaf with a hook, which runs when its gradient is there.
 bool hasLeafHooks(const void* impl);
 // True if the tensor is a leaf that autograd follows.
 bool isFollowedLeaf(const void* impl);
@@ -148,16 +152,16 @@ struct AttachedNodes {
 };
 
 // Adds `outputs` to autograd's graph. They are new tensors; one that has a history is replaced by another
-// tensor on the same memory. `own`: what else is kept; taken over.
+// tensor on the same memory. `own`: the other tensors that are saved; this takes them over.
 AttachedNodes attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span<const Value> inputs,
                              std::span<Value> outputs, std::span<Value> own, uint64_t forwardTime);
 
-// What is made behind the nodes gets its place in eager mode's order. Made before, and ended when all is
-// made.
-class LookOrder {
+// Gives the nodes of the epilogue's tensors their ranks, so that they run when eager mode runs them. To be
+// constructed before the epilogue runs; call end() after it, with the tensors that it made.
+class EpilogueOrder {
  public:
-  LookOrder(const GradNodeCode& code, const AttachedNodes& nodes);
-  void end(std::span<const Value> inputs, std::span<const Value> looks) const;
+  EpilogueOrder(const GradNodeCode& code, const AttachedNodes& nodes);
+  void end(std::span<const Value> inputs, std::span<const Value> results) const;
 
  private:
   const NodePlan& plan_;

@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kMostLayouts = 16;
 
 // Strides of dimensions of one element mean nothing.
-bool liesTheSame(at::IntArrayRef sizes, at::IntArrayRef a, at::IntArrayRef b) {
+bool sameOrder(at::IntArrayRef sizes, at::IntArrayRef a, at::IntArrayRef b) {
   for (size_t k = 0; k < sizes.size(); ++k) {
     if (sizes[k] != 1 && a[k] != b[k]) return false;
   }
@@ -71,7 +71,7 @@ void GradientLayouts::learn(const Arriving& arriving, std::span<const at::Tensor
 
 namespace {
 
-// The leaf, if nobody sees the gradient before it is added up.
+// The leaf that accumulates the gradient, if no hook sees the gradient before.
 const at::Tensor* quietLeaf(const autograd::Edge& edge) {
   const at::Tensor* leaf = accumulatingLeaf(edge);
   const bool seen = leaf != nullptr && !edge.function->tensor_pre_hooks().empty();
@@ -83,25 +83,25 @@ at::Tensor withStrides(at::Tensor made, at::IntArrayRef strides, const autograd:
   if (made.layout() != at::kStrided || strides.size() != sizes.size() || made.strides() == strides)
     return made;
   if (const at::Tensor* leaf = quietLeaf(edge)) {
-    // It takes what lies as itself, and copies what does not.
+    // The leaf keeps a gradient that has its own strides, and copies others.
     const at::Tensor& variable = *leaf;
     if (variable.layout() != at::kStrided || variable.sizes() != sizes) return made;
-    if (variable.is_non_overlapping_and_dense() && !liesTheSame(sizes, strides, variable.strides())) {
+    if (variable.is_non_overlapping_and_dense() && !sameOrder(sizes, strides, variable.strides())) {
       strides = variable.strides();
     }
-    if (!liesTheSame(sizes, strides, made.strides())) return made;
+    if (!sameOrder(sizes, strides, made.strides())) return made;
   }
   const BelowAutograd scope;
-  if (liesTheSame(sizes, strides, made.strides())) {
+  if (sameOrder(sizes, strides, made.strides())) {
     return made.as_strided(sizes, strides, made.storage_offset());
   }
-  // What is expanded is the same along a dimension.
+  // An expanded dimension (stride 0) needs one element in memory.
   std::vector<int64_t> once(sizes.begin(), sizes.end());
   for (size_t k = 0; k < once.size(); ++k) {
     if (strides[k] == 0 && once[k] > 1) once[k] = 1;
   }
   at::Tensor base = made.as_strided(once, made.strides(), made.storage_offset());
-  if (!liesTheSame(once, strides, base.strides())) {
+  if (!sameOrder(once, strides, base.strides())) {
     base = at::empty_strided(once, strides, made.options()).copy_(base);
   }
   return base.as_strided(sizes, strides, base.storage_offset());

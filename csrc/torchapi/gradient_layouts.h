@@ -1,10 +1,10 @@
-// Inside torchapi only. How eager mode's gradients lie: native code packs what it makes, while operators of
-// eager mode give out views of what they are given (the gradient of a sum is expanded, that of a transposed
-// product is transposed).
+// Inside torchapi only. The strides of eager mode's gradients. Native code makes contiguous gradients, while
+// operators of eager mode often return views of the gradients that they are given: the gradient of a sum is
+// expanded, that of a transposed product is transposed.
 //
-// Idea: the strides of the gradients follow from those that arrive. They are seen where the backward of a
-// segment is run by autograd, and then hold for native code, too: what it makes is looked at otherwise, or
-// copied where memory lies in another order.
+// Idea: the strides of a segment's gradients follow from the strides of the gradients that arrive. They are
+// learned when autograd runs the backward of a segment. Later backwards with native code give their gradients
+// the same strides: as a view, or as a copy if the elements are in another order in memory.
 //
 // Ownership: none. Threads: any. GIL: not needed. Invalidation: none.
 #pragma once
@@ -23,17 +23,17 @@ namespace kintsugi::torchapi {
 class GradientLayouts {
  public:
   using Strides = std::vector<int64_t>;
-  using Arriving = std::vector<Strides>;  // by output; without any: it does not arrive
+  using Arriving = std::vector<Strides>;  // by output; empty: no gradient arrives
   struct Layout {
     Strides strides;
-    bool isView = false;  // autograd knows it as a view of what arrived
+    bool isView = false;  // it is a view of a gradient that arrived
   };
   using Made = std::vector<std::optional<Layout>>;  // by result
 
   static Arriving arriving(std::span<const at::Tensor> gradients);
-  // Nothing: not known.
+  // Nothing: not learned yet.
   std::optional<Made> find(const Arriving& arriving) const;
-  // May there be more?
+  // False: the table is full.
   bool hasRoom() const;
   void learn(const Arriving& arriving, std::span<const at::Tensor> made);
 
@@ -46,10 +46,11 @@ class GradientLayouts {
   std::vector<Known> known_;
 };
 
-// The leaf that a gradient is added up in, in the backward that goes on; null: it is given out, or goes on.
+// The leaf that accumulates the gradient in the current backward. Null: the gradient is returned to the
+// program, or passed to another node.
 const at::Tensor* accumulatingLeaf(const torch::autograd::Edge& edge);
-// A gradient of these strides, or, where `edge` leads to a leaf that accumulates it, one of which the leaf's
-// gradient becomes what it is in eager mode. `made` is nobody else's.
+// Gives a gradient the strides of `wanted`. If `edge` leads to a leaf that accumulates it, the result is one
+// for which the leaf's gradient gets eager mode's strides. `made` must not be shared.
 at::Tensor layOut(at::Tensor made, const GradientLayouts::Layout& wanted, const torch::autograd::Edge& edge);
 
 }  // namespace kintsugi::torchapi

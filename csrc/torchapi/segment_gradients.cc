@@ -48,8 +48,8 @@ class OwnValues {
 namespace {
 
 constexpr uint64_t kAll = GradNodeForm::kAll;
-// Backwards of a graph that are known at a time. Those that have raised stay: nobody says that they have. Of
-// more, the oldest is forgotten, and raises if it goes on after all.
+// Backwards of one graph that are tracked at a time. One that has raised stays, because autograd does not
+// report it. When there are more, the oldest is forgotten, and raises if it goes on after all.
 constexpr size_t kMostRuns = 1024;
 
 Value borrowed(const at::Tensor& tensor) {
@@ -78,7 +78,7 @@ bool areFinite(const autograd::variable_list& made) {
   });
 }
 
-// Does the backward that goes on in this thread run the node?
+// Will the current backward of this thread run the node?
 bool willRun(autograd::Node* node) {
   const auto* asked = autograd::get_current_graph_task_exec_info();
   if (asked != nullptr && !asked->empty()) {
@@ -108,8 +108,8 @@ SegmentGradients::SegmentGradients(std::shared_ptr<const GradNodeCode> code, uin
     : code_(std::move(code)),
       kept_(code_->form()),
       forwardTime_(forwardTime),
-      makers_(code_->nodes().makers.size()),
-      gates_(code_->nodes().gates.size()),
+      outputNodes_(code_->nodes().outputNodes.size()),
+      inputNodes_(code_->nodes().inputNodes.size()),
       metadata_(code_->form().madeAt.size()) {}
 
 void SegmentGradients::keepInputs(std::span<const Value> inputs) {
@@ -117,19 +117,19 @@ void SegmentGradients::keepInputs(std::span<const Value> inputs) {
   numbers_.assign(inputs.begin(), inputs.end());
 }
 
-void SegmentGradients::addMaker(size_t maker, autograd::Node* node) {
-  makers_[maker] = node;
+void SegmentGradients::addOutputNode(size_t outputNode, autograd::Node* node) {
+  outputNodes_[outputNode] = node;
   if (metadata_.size() == 1) return;  // its gradient is never missing
-  const std::vector<uint32_t>& outputs = code_->nodes().makers[maker].outputs;
+  const std::vector<uint32_t>& outputs = code_->nodes().outputNodes[outputNode].outputs;
   for (size_t k = 0; k < outputs.size(); ++k) metadata_[outputs[k]].emplace(node->input_metadata(k));
 }
 
-void SegmentGradients::addGate(size_t gate, autograd::Node* node) { gates_[gate] = node; }
+void SegmentGradients::addInputNode(size_t inputNode, autograd::Node* node) { inputNodes_[inputNode] = node; }
 
 void SegmentGradients::forget(const autograd::Node* node) {
   const std::lock_guard<std::mutex> lock(nodesMutex_);
-  std::ranges::replace(makers_, const_cast<autograd::Node*>(node), nullptr);
-  std::ranges::replace(gates_, const_cast<autograd::Node*>(node), nullptr);
+  std::ranges::replace(outputNodes_, const_cast<autograd::Node*>(node), nullptr);
+  std::ranges::replace(inputNodes_, const_cast<autograd::Node*>(node), nullptr);
 }
 
 void SegmentGradients::orderForHooks() {
@@ -139,28 +139,28 @@ void SegmentGradients::orderForHooks() {
   const std::lock_guard<std::mutex> lock(nodesMutex_);
   bool maySee = false;
   std::optional<uint64_t> first;  // the number of the lowest rank
-  for (size_t k = 0; k < makers_.size(); ++k) {
-    if (makers_[k] == nullptr) continue;
-    maySee = maySee || (plan.makers[k].hasGatesBefore && hasHooks(*makers_[k]));
-    first = makers_[k]->sequence_nr() - plan.makers[k].rank;
+  for (size_t k = 0; k < outputNodes_.size(); ++k) {
+    if (outputNodes_[k] == nullptr) continue;
+    maySee = maySee || (plan.outputNodes[k].runsAfterInputs && hasHooks(*outputNodes_[k]));
+    first = outputNodes_[k]->sequence_nr() - plan.outputNodes[k].rank;
   }
-  for (const WeakNode& look : looks_) {
-    const auto node = look.lock();
+  for (const WeakNode& each : epilogueNodes_) {
+    const auto node = each.lock();
     maySee = maySee || (node && hasHooks(*node));
   }
   if (!maySee || !first) return;
   uint64_t expected = 0;  // outputs whose gradients come
-  for (size_t k = 0; k < makers_.size(); ++k) {
-    if (makers_[k] == nullptr || !willRun(makers_[k])) continue;
-    for (const uint32_t output : plan.makers[k].outputs) expected |= code_->form().bitOf(output);
+  for (size_t k = 0; k < outputNodes_.size(); ++k) {
+    if (outputNodes_[k] == nullptr || !willRun(outputNodes_[k])) continue;
+    for (const uint32_t output : plan.outputNodes[k].outputs) expected |= code_->form().bitOf(output);
   }
-  // No gate waits in the engine's queue yet, which stays sorted.
-  for (size_t k = 0; k < gates_.size(); ++k) {
-    if (gates_[k] == nullptr) continue;
-    const std::vector<NodePlan::Place>& places = plan.gates[k].places;
+  // No input node is in the engine's queue yet, which stays sorted.
+  for (size_t k = 0; k < inputNodes_.size(); ++k) {
+    if (inputNodes_[k] == nullptr) continue;
+    const std::vector<NodePlan::RankIf>& ranks = plan.inputNodes[k].ranks;
     const auto place = std::ranges::find_if(
-        places, [&](const NodePlan::Place& each) { return (each.outputs & expected) != 0; });
-    gates_[k]->set_sequence_nr(*first + (place != places.end() ? *place : places.front()).rank);
+        ranks, [&](const NodePlan::RankIf& each) { return (each.outputs & expected) != 0; });
+    inputNodes_[k]->set_sequence_nr(*first + (place != ranks.end() ? *place : ranks.front()).rank);
   }
 #endif
 }
@@ -175,8 +175,8 @@ SegmentGradients::Run& SegmentGradients::runOf(int task) {
   Run& run = runs_.emplace_back();
   run.task = task;
   run.gradients.resize(metadata_.size());
-  run.hasRun.resize(makers_.size());
-  run.waits.resize(gates_.size());
+  run.hasRun.resize(outputNodes_.size());
+  run.waits.resize(inputNodes_.size());
   return run;
 }
 
@@ -185,7 +185,7 @@ uint64_t SegmentGradients::allOutputs() const {
   return !code_->form().isByOutput || count == 64 ? kAll : (uint64_t{1} << count) - 1;
 }
 
-// A backward that reaches an operator of eager mode's whose kept tensors have been freed is an error.
+// It is an error if a backward reaches an operator whose saved tensors eager mode has freed.
 void SegmentGradients::checkFreed(uint64_t arrived, const std::vector<bool>& requested) const {
   if (freedCount_ == 0) return;
   const std::vector<GradNodeForm::Node>& holders = code_->form().holders;
@@ -194,10 +194,10 @@ void SegmentGradients::checkFreed(uint64_t arrived, const std::vector<bool>& req
   }
 }
 
-void SegmentGradients::arrive(size_t maker, autograd::variable_list&& gradients) {
+void SegmentGradients::arrive(size_t outputNode, autograd::variable_list&& gradients) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const NodePlan& plan = code_->nodes();
-  const std::vector<uint32_t>& outputs = plan.makers[maker].outputs;
+  const std::vector<uint32_t>& outputs = plan.outputNodes[outputNode].outputs;
   uint64_t made = 0, arrived = 0;
   for (size_t k = 0; k < outputs.size(); ++k) {
     made |= code_->form().bitOf(outputs[k]);
@@ -205,21 +205,21 @@ void SegmentGradients::arrive(size_t maker, autograd::variable_list&& gradients)
   }
   if (freedCount_ != 0) checkFreed(arrived, findRequested());
   const int task = autograd::get_current_graph_task_id();
-  if (task < 0 && !plan.isSingle()) return;  // called by itself, without what follows
+  if (task < 0 && !plan.isSingle()) return;  // called by itself, outside of a backward
   Run& run = runOf(task);
-  run.hasRun[maker] = true;
+  run.hasRun[outputNode] = true;
   run.arrived |= arrived;
   for (size_t k = 0; k < outputs.size(); ++k) run.gradients[outputs[k]] = std::move(gradients[k]);
   const std::lock_guard<std::mutex> nodesLock(nodesMutex_);
-  for (size_t k = 0; k < gates_.size(); ++k) {
-    if ((plan.gates[k].outputs & made) == 0 || gates_[k] == nullptr) continue;
-    run.waits[k] = run.waits[k] || plan.isSingle() || willRun(gates_[k]);
+  for (size_t k = 0; k < inputNodes_.size(); ++k) {
+    if ((plan.inputNodes[k].outputs & made) == 0 || inputNodes_[k] == nullptr) continue;
+    run.waits[k] = run.waits[k] || plan.isSingle() || willRun(inputNodes_[k]);
   }
 }
 
-autograd::variable_list SegmentGradients::give(size_t gate) {
+autograd::variable_list SegmentGradients::give(size_t inputNode) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const NodePlan::Gate& plan = code_->nodes().gates[gate];
+  const NodePlan::InputNode& plan = code_->nodes().inputNodes[inputNode];
   autograd::variable_list given(plan.gets.size());
   const int task = autograd::get_current_graph_task_id();
   const auto known = std::ranges::find(runs_, task, &Run::task);
@@ -232,31 +232,32 @@ autograd::variable_list SegmentGradients::give(size_t gate) {
   for (size_t k = 0; k < given.size() && run.used != 0; ++k) {
     const uint32_t get = plan.gets[k];
     if (!feeds.empty() && (feeds[get] & run.used) == 0) continue;
-    const autograd::Edge& edge = gates_[gate]->next_edge(k);
+    const autograd::Edge& edge = inputNodes_[inputNode]->next_edge(k);
     given[k] = std::move(run.made[get]);
     separate(given[k], edge);
     if (given[k].defined() && run.layouts && (*run.layouts)[get]) {
       given[k] = layOut(std::move(given[k]), *(*run.layouts)[get], edge);
     }
   }
-  finish(run, gate);
+  finish(run, inputNode);
   return given;
 }
 
-// Are there outputs whose nodes have still to run in this backward?
-bool SegmentGradients::isMakerExpected(const Run& run) {
-  if (makers_.size() == 1) return false;
+// Are there output nodes that have not run yet in this backward?
+bool SegmentGradients::isOutputNodeExpected(const Run& run) {
+  if (outputNodes_.size() == 1) return false;
   const std::lock_guard<std::mutex> lock(nodesMutex_);
-  for (size_t k = 0; k < makers_.size(); ++k) {
-    if (!run.hasRun[k] && makers_[k] != nullptr && willRun(makers_[k])) return true;
+  for (size_t k = 0; k < outputNodes_.size(); ++k) {
+    if (!run.hasRun[k] && outputNodes_[k] != nullptr && willRun(outputNodes_[k])) return true;
   }
   return false;
 }
 
-// What is kept goes once all has been computed of it; what was computed, once it is handed out.
-void SegmentGradients::finish(Run& run, size_t gate) {
-  run.waits[gate] = false;
-  if (isMakerExpected(run)) return;
+// Frees the saved tensors when all gradients have been computed, and the gradients when they have been passed
+// on.
+void SegmentGradients::finish(Run& run, size_t inputNode) {
+  run.waits[inputNode] = false;
+  if (isOutputNodeExpected(run)) return;
   if (run.used == run.arrived) run.gradients.assign(run.gradients.size(), at::Tensor());
   if (run.used == run.arrived && run.used != 0 && !autograd::get_current_graph_task_keep_graph()) {
     free(run);
@@ -278,8 +279,8 @@ void SegmentGradients::free(const Run& run) {
   if (freedCount_ == holders.size()) kept_.clear();
 }
 
-// A leaf keeps its gradient tensor and may write to it later. So gradients must not share memory, but for
-// what autograd gives out.
+// A leaf keeps its gradient tensor and may write to it later. So gradients must not share memory, except
+// those that autograd itself returns.
 void SegmentGradients::separate(at::Tensor& made, const autograd::Edge& edge) const {
   if (c10::GradMode::is_enabled() || !made.defined() || !made.has_storage()) return;
   const bool leaf = code_->isAutograd()
@@ -294,7 +295,8 @@ at::Tensor SegmentGradients::gradientFor(const Run& run, size_t output) const {
   return gradient.defined() ? gradient.contiguous() : metadata_[output]->zeros_like();
 }
 
-// How the gradients lie in eager mode. Nothing is known of it where the segment can't be run again.
+// Finds or learns the strides that the gradients have in eager mode. If the segment can't be run again, they
+// are not known.
 void SegmentGradients::learnLayouts(Run& run) {
   GradientLayouts& layouts = code_->layouts();
   const GradientLayouts::Arriving arriving = GradientLayouts::arriving(run.gradients);
@@ -315,14 +317,14 @@ void SegmentGradients::learnLayouts(Run& run) {
   run.layouts = layouts.find(arriving);
 }
 
-// By result: it is asked for.
+// By result of the backward: is it asked for?
 std::vector<bool> SegmentGradients::findRequested() {
   std::vector<bool> requested(code_->form().gets.size(), false);
   const std::lock_guard<std::mutex> lock(nodesMutex_);
-  for (size_t k = 0; k < gates_.size(); ++k) {
-    const std::vector<uint32_t>& gets = code_->nodes().gates[k].gets;
-    for (size_t edge = 0; edge < gets.size() && gates_[k] != nullptr; ++edge) {
-      requested[gets[edge]] = gates_[k]->task_should_compute_output(edge);
+  for (size_t k = 0; k < inputNodes_.size(); ++k) {
+    const std::vector<uint32_t>& gets = code_->nodes().inputNodes[k].gets;
+    for (size_t edge = 0; edge < gets.size() && inputNodes_[k] != nullptr; ++edge) {
+      requested[gets[edge]] = inputNodes_[k]->task_should_compute_output(edge);
     }
   }
   return requested;
@@ -404,7 +406,7 @@ void SegmentGradients::forwardAgain(autograd::variable_list& aliases, OwnValues&
   for (size_t k = 0; k < aliases.size(); ++k) kept_.moveInput(k, aliases[k]);
 }
 
-// What is behind operators that keep nothing can be differentiated when all else has been freed.
+// After the saved tensors have been freed: the gradients that need none (passes/free_gradients.h).
 autograd::variable_list SegmentGradients::runFree(const Run& run) {
   const bool create = c10::GradMode::is_enabled();
   const c10::AutoGradMode on(true);
@@ -421,16 +423,16 @@ autograd::variable_list SegmentGradients::runFree(const Run& run) {
     followed.push_back(std::move(output));
     arriving.push_back(run.gradients[k]);
   }
-  std::vector<size_t> places;
+  std::vector<size_t> ranks;
   for (size_t k = 0; k < form.gets.size(); ++k) {
     if (leaves.all()[k].kind != ValueKind::kTensor) continue;
-    places.push_back(k);
+    ranks.push_back(k);
     targets.push_back(leaves.take(k));
   }
   if (followed.empty()) return made;
   autograd::variable_list found = autograd::grad(followed, targets, arriving, /*retain_graph=*/create, create,
                                                  /*allow_unused=*/true);
-  for (size_t k = 0; k < places.size(); ++k) made[places[k]] = std::move(found[k]);
+  for (size_t k = 0; k < ranks.size(); ++k) made[ranks[k]] = std::move(found[k]);
   return made;
 }
 

@@ -1,14 +1,14 @@
 // Inside torchapi only. SegmentGradients: the backward of one run of a segment, which its nodes
 // (torchapi/grad_node.h) share.
 //
-// Idea: nodes of outputs bring gradients, gates take those of inputs. All gradients are computed at once,
-// when the first gate runs: in general each output of the backward has run by then. Where one comes later,
-// because it has hooks that eager mode calls later, what depends on it is computed once more.
+// Idea: output nodes deliver the gradients of outputs, input nodes take those of inputs. All gradients are
+// computed at once, when the first input node runs. In general all output nodes have run by then. If one runs
+// later, because it has hooks that eager mode calls later, the gradients that depend on it are computed
+// again.
 //
-// Ownership: shares the code, inputs and what was kept; knows its nodes, and does not hold them. Threads:
-// any; one backward at a time computes. GIL: must not be held while gradients are computed. Invalidation:
-// what is kept goes behind backwards that do not keep the graph and have come to all of eager mode's nodes
-// that keep anything.
+// Ownership: shares the code, the inputs and the saved tensors; borrows its nodes. Threads: any; one backward
+// at a time computes. GIL: must not be held while gradients are computed. Invalidation: saved tensors are
+// freed when backwards without retain_graph=True have run all nodes of eager mode's that would save tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,27 +39,27 @@ class SegmentGradients {
   // When the segment has run.
   void keepInputs(std::span<const Value> inputs);
   KeptTensors& kept() { return kept_; }
-  // What nodes there are. A node tells before it goes.
-  void addMaker(size_t maker, torch::autograd::Node* node);
-  void addGate(size_t gate, torch::autograd::Node* node);
-  // The node of a tensor that is made behind the nodes, and that eager mode comes to after some gates.
-  void addLook(WeakNode node) { looks_.push_back(std::move(node)); }
+  // A node calls forget() when it is destroyed.
+  void addOutputNode(size_t outputNode, torch::autograd::Node* node);
+  void addInputNode(size_t inputNode, torch::autograd::Node* node);
+  // The node of a tensor of the epilogue, which eager mode runs after gradients of some inputs.
+  void addEpilogueNode(WeakNode node) { epilogueNodes_.push_back(std::move(node)); }
   void forget(const torch::autograd::Node* node);
 
-  // Within a backward, before the hooks of outputs are called: if they may see which gradients are there,
+  // Within a backward, before the hooks of outputs are called: if they may see which gradients have arrived,
   // the nodes run in eager mode's order.
   void orderForHooks();
-  void arrive(size_t maker, torch::autograd::variable_list&& gradients);
-  // The gradients of a gate's inputs.
-  torch::autograd::variable_list give(size_t gate);
+  void arrive(size_t outputNode, torch::autograd::variable_list&& gradients);
+  // The gradients of an input node's inputs.
+  torch::autograd::variable_list give(size_t inputNode);
 
  private:
   // One backward.
   struct Run {
     int task = 0;
     torch::autograd::variable_list gradients;  // by output
-    std::vector<bool> hasRun;                  // by maker
-    std::vector<bool> waits;                   // by gate
+    std::vector<bool> hasRun;                  // by output node
+    std::vector<bool> waits;                   // by input node
     uint64_t arrived = 0;                      // outputs whose gradients are there
     uint64_t used = 0;                         // those that `made` was computed of
     std::vector<bool> requested;               // by result
@@ -71,8 +71,8 @@ class SegmentGradients {
   Run& runOf(int task);
   uint64_t allOutputs() const;
   void checkFreed(uint64_t arrived, const std::vector<bool>& requested) const;
-  bool isMakerExpected(const Run& run);
-  void finish(Run& run, size_t gate);
+  bool isOutputNodeExpected(const Run& run);
+  void finish(Run& run, size_t inputNode);
   void free(const Run& run);
   std::vector<bool> findRequested();
   GradNodeCode::Requested findRequestedTapes(const Run& run, std::vector<bool> gets) const;
@@ -96,9 +96,9 @@ class SegmentGradients {
   std::unordered_set<int> forgotten_;  // tasks of others
 
   std::mutex nodesMutex_;  // of what follows; the last to be locked
-  std::vector<torch::autograd::Node*> makers_, gates_;
+  std::vector<torch::autograd::Node*> outputNodes_, inputNodes_;
   std::vector<std::optional<torch::autograd::InputMetadata>> metadata_;  // by output
-  std::vector<WeakNode> looks_;
+  std::vector<WeakNode> epilogueNodes_;
 };
 
 }  // namespace kintsugi::torchapi

@@ -12,7 +12,7 @@ class PassStatistics:
     """One pass, over all of its runs in this process."""
 
     kind: str
-    """What it works on: trace, segment, graph or program."""
+    """What it works on: trace, segment, graph, groups (of nodes that become kernels) or program."""
     name: str
     runs: int
     seconds: float

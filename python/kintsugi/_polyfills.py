@@ -735,8 +735,11 @@ def lacks_item(item: Any, container: Any, /) -> bool:
     return not has_item(item, container)
 
 
-def settle(outcome: Any) -> Any:
-    """What a call gave that had raised while it was recorded: (value,), or the exception that it raised."""
+def resume_after_raise(outcome: Any) -> Any:
+    """Runs in place of a call that raised while it was recorded, if it now does something else.
+
+    `outcome`: (value,), or the exception that the call raised.
+    """
     if type(outcome) is tuple:
         return outcome[0]
     raise outcome

@@ -153,7 +153,7 @@ std::string runNative(std::string_view argument, std::string_view input, bool ke
     passes::simplify(*graph, segment, {.contract = argument == "contract"});
     if (kernels) {
       passes::appendSizeRows(out, sizes, "");
-      out += passes::print(passes::fuse(*graph), *graph, segment);
+      out += passes::print(passes::fuse(*graph, segment), *graph, segment);
     } else {
       out += printGraphChecked({segment, *graph});
     }

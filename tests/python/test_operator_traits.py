@@ -238,6 +238,132 @@ def test_what_may_copy_does_so_where_there_is_no_view() -> None:
         assert not shares(copy(x), x), name
 
 
+# By row: calls that give the argument back, and calls that do not.
+GIVEN_BACK: dict[str, tuple[list[Callable[..., Any]], list[Callable[..., Any]]]] = {
+    "to.dtype": (
+        [lambda x: aten.to.dtype(x, torch.float32), lambda x: aten.to.dtype(x, torch.float32, False, False)],
+        [
+            lambda x: aten.to.dtype(x, torch.float64),
+            lambda x: aten.to.dtype(x, torch.float32, False, True),
+            lambda x: aten.to.dtype(x, torch.float32, memory_format=torch.channels_last),
+        ],
+    ),
+    "to.other": (
+        [lambda x: aten.to.other(x, f(1))],
+        [lambda x: aten.to.other(x, i(1)), lambda x: aten.to.other(x, f(1), False, True)],
+    ),
+    "to.device": (
+        [lambda x: aten.to.device(x, "cpu", torch.float32)],
+        [
+            lambda x: aten.to.device(x, "cpu", torch.float64),
+            lambda x: aten.to.device(x, "cpu", torch.float32, False, True),
+            lambda x: aten.to.device(x, "meta", torch.float32),
+        ],
+    ),
+    "to.dtype_layout": (
+        [lambda x: aten.to.dtype_layout(x, dtype=torch.float32), lambda x: aten.to.dtype_layout(x)],
+        [
+            lambda x: aten.to.dtype_layout(x, dtype=torch.float64),
+            lambda x: aten.to.dtype_layout(x, copy=True),
+        ],
+    ),
+    "type_as.default": ([lambda x: aten.type_as(x, f(1))], [lambda x: aten.type_as(x, i(1))]),
+    "contiguous.default": (
+        [aten.contiguous],
+        [
+            lambda x: aten.contiguous(x, memory_format=torch.channels_last),
+            lambda x: aten.contiguous(x.transpose(0, 1)),
+        ],
+    ),
+    "dropout.default": (
+        [lambda x: aten.dropout(x, 0.5, False), lambda x: aten.dropout(x, 0.0, True)],
+        [lambda x: aten.dropout(x, 0.5, True)],
+    ),
+    "feature_dropout.default": (
+        [lambda x: aten.feature_dropout(x, 0.5, False), lambda x: aten.feature_dropout(x, 0.0, True)],
+        [lambda x: aten.feature_dropout(x, 0.5, True)],
+    ),
+    "dropout_.default": ([lambda x: aten.dropout_(x, 0.5, True), lambda x: aten.dropout_(x, 0.5, False)], []),
+    "feature_dropout_.default": (
+        [lambda x: aten.feature_dropout_(x, 0.5, True), lambda x: aten.feature_dropout_(x, 0.5, False)],
+        [],
+    ),
+    "flatten.using_ints": ([lambda x: aten.flatten(x, 1, 1)], [aten.flatten]),
+}
+
+
+def test_what_gives_its_argument_back() -> None:
+    rows = {name.removeprefix("aten."): row for name, row in ROWS.items() if row["gives_back"][0] != "never"}
+    in_text = {"to.prim_dtype", "to.prim_Device", "to.prim_other"}  # the calls of TorchScript
+    assert rows.keys() == GIVEN_BACK.keys() | in_text
+    for name, (given, made) in GIVEN_BACK.items():
+        for k, call in enumerate(given):
+            x = f(2, 3, 4, 5)
+            assert call(x) is x, (name, k)
+        for k, call in enumerate(made):
+            x = f(2, 3, 4, 5)
+            assert call(x) is not x, (name, k)
+    for name, row in rows.items():
+        when, operand = row["gives_back"]
+        names = [argument.name for argument in overload("aten." + name)._schema.arguments]
+        expected = names.index("copy") if when == "same form" and "copy" in names else -1
+        assert operand == expected, name
+        assert (when == "if quiet") <= bool(row["quiet_if_zero"]), name
+
+
+def test_no_row_that_may_give_back_is_left_out() -> None:
+    """A row says when, if it may copy and is no view, or if its name is among those that may give back."""
+    names = having("IDENTITY_OF_TYPE") | having("IDENTITY_OF_SIZES")
+    for name, row in ROWS.items():
+        converts = "may_copy" in row["traits"] and not row["view"]
+        if converts or name.split(".")[1] in names:
+            assert row["gives_back"][0] != "never", name
+
+
+def test_copies_have_the_elements_of_their_argument_in_memory_of_their_own() -> None:
+    calls: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {  # to floats, to integers
+        "to.dtype": (
+            lambda x: aten.to.dtype(x, torch.float32, False, True),
+            lambda x: aten.to.dtype(x, torch.int64),
+        ),
+        "to.other": (lambda x: aten.to.other(x, f(1), False, True), lambda x: aten.to.other(x, i(1))),
+        "to.device": (
+            lambda x: aten.to.device(x, "cpu", torch.float32, False, True),
+            lambda x: aten.to.device(x, "cpu", torch.int64),
+        ),
+        "to.dtype_layout": (
+            lambda x: aten.to.dtype_layout(x, copy=True),
+            lambda x: aten.to.dtype_layout(x, dtype=torch.int64),
+        ),
+        "type_as.default": (lambda x: aten.type_as(x.double(), x), lambda x: aten.type_as(x, i(1))),
+        "clone.default": (aten.clone, lambda x: aten.clone(x.long())),
+        "_to_copy.default": (aten._to_copy, lambda x: aten._to_copy(x, dtype=torch.int64)),
+    }
+    in_text = {"to.prim_dtype", "to.prim_Device", "to.prim_other"}
+    rows = {name.removeprefix("aten.") for name, row in ROWS.items() if "copies" in row["traits"]}
+    assert rows == calls.keys() | in_text
+    for name, (floats, integers) in calls.items():
+        x = f(2, 3) * 10
+        assert torch.equal(floats(x), x) and not shares(floats(x), x), name
+        assert torch.equal(integers(x), x.long()) and not shares(integers(x), x), name
+
+
+def test_slices() -> None:
+    """The operands that a row names are what torch's schema calls them, and give the slice that they say."""
+    rows = {name: row["slice"] for name, row in ROWS.items() if row["slice"][0] >= 0}
+    assert rows.keys() == {"aten.select.int", "aten.slice.Tensor"}
+    x = f(3, 7)
+    for name, operands in rows.items():
+        names = [argument.name for argument in overload(name)._schema.arguments]
+        dim, start, end, step = (names[k] if k >= 0 else None for k in operands)
+        assert (dim, end, step) in {("dim", None, None), ("dim", "end", "step")}, name
+        assert start == ("index" if end is None else "start"), name
+        values = {"self": x, dim: 1, start: 2, end: 5, step: 1}
+        result = overload(name)(**{key: value for key, value in values.items() if key is not None})
+        assert shares(result, x), name
+        assert torch.equal(result, x[:, 2] if end is None else x[:, 2:5]), name
+
+
 def test_unmarked_writes() -> None:
     """The running statistics of a normalization; those of other processors are taken for such out of caution."""
     w, b = f(3), f(3, seed=1)

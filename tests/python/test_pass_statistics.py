@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -28,13 +30,18 @@ def test_each_kind_of_pass_is_counted() -> None:
         ("segment", "gather-own-writes"),
         ("graph", "build-graph"),
         ("graph", "drop-unused"),
-        ("graph", "fuse"),
+        ("groups", "group-nodes"),
+        ("groups", "merge-groups"),
+        ("groups", "last-groups"),
+        ("program", "schedule"),
+        ("program", "order-steps"),
         ("program", "make-plan"),
     ):
         assert rows[wanted].runs >= 1 and rows[wanted].seconds > 0, wanted
     expanded = rows["segment", "expand-einsums"]
     assert expanded.after > expanded.before > 0
     assert rows["trace", "segments"].after > rows["trace", "segments"].before
+    assert rows["groups", "group-nodes"].after >= rows["program", "schedule"].runs
 
 
 def test_training_has_passes_of_its_own() -> None:
@@ -47,8 +54,9 @@ def test_training_has_passes_of_its_own() -> None:
     compiled = kintsugi.compile(loss, backend="native", options={"sync": True})
     for _ in range(3):
         compiled(torch.rand(4, 8)).backward()
-    names = [row.name for row in kintsugi.pass_statistics() if row.kind == "segment"]
-    assert "differentiate" in names and "split-gradients" in names
+    rows = {row.name: row for row in kintsugi.pass_statistics() if row.kind == "segment"}
+    assert rows["differentiate"].after > rows["differentiate"].before > 0
+    assert rows["split-gradients"].after > 0
 
 
 def test_clear_begins_anew() -> None:
@@ -69,3 +77,26 @@ def test_the_log_shows_what_each_pass_has_changed(capfd: pytest.CaptureFixture[s
     for title in ("trace of ", "behind segments", "segment of ", "behind expand-einsums", "tensor graph of "):
         assert title in shown, title
     assert "behind gather-own-writes" not in shown  # there was nothing to gather
+    for name in ("group-nodes", "schedule", "make-plan"):
+        (where,) = re.findall(rf"behind {name} of (.*):\d+:", shown)
+        assert where == __file__, name
+    for line in (r"^\d+: over \[8,8\].*: %\d+", "^kernel ", "^plan slots="):
+        assert re.search(line, shown, re.MULTILINE), line
+
+
+def test_the_log_shows_the_derivative(capfd: pytest.CaptureFixture[str]) -> None:
+    weight = torch.rand(8, 8, requires_grad=True)
+    compiled = kintsugi.compile(lambda x: (x @ weight).tanh().sum(), backend="native", options={"sync": True})
+    kintsugi.set_logs(graph_passes=True)
+    try:
+        for _ in range(3):
+            compiled(torch.rand(4, 8)).backward()
+    finally:
+        kintsugi.set_logs()
+    shown = capfd.readouterr().err
+    joint = shown.split("behind differentiate of ")[1].split("behind ")[0]
+    assert "aten.tanh.default" in joint and "aten.rsub.Scalar" in joint  # 1 - tanh * tanh
+    split = shown.split("behind split-gradients of ")[1].split("behind ")[0]
+    forward, backward = split.split("backward\n")
+    assert "aten.tanh.default" in forward and "aten.tanh.default" not in backward
+    assert "aten.rsub.Scalar" in backward and "aten.rsub.Scalar" not in forward

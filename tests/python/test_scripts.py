@@ -159,6 +159,17 @@ def test_comments_name_what_is_there(tmp_path: Path, text: str, expected: str) -
     assert len(problems) == bool(expected) and all(expected in problem for problem in problems), problems
 
 
+def test_rows_of_comments_fit_into_the_line(tmp_path: Path) -> None:
+    """clang-format leaves them alone, so that it does not join the rows of a table."""
+    config = (ROOT / ".clang-format").read_text()
+    assert f"ColumnLimit: {check_comments.COLUMNS}\n" in config and 'CommentPragmas: "^ {2}"' in config
+    row = "//   name   " + "x" * 97
+    write(tmp_path, "csrc/in/x.h", f"// A header.\n//\n{row}\n//   {row}y\n#pragma once\n")
+    write(tmp_path, "csrc/in/x.def", f"//   {row}y\n")  # is not formatted
+    (problem,) = check_comments.check_tree(tmp_path)
+    assert problem.startswith("csrc/in/x.h:4: ") and "110 columns" in problem
+
+
 def test_signatures_of_the_recorder_and_macros_of_tests_are_looked_at(tmp_path: Path) -> None:
     write(tmp_path, "csrc/capture/record/x.cc", "void keep(const Ref<>& object);\n")
     write(tmp_path, "csrc/ir/x.cc", "void keep(const Ref<>& object);\n")  # knows no Python

@@ -12,8 +12,9 @@ namespace {
 // `functools.partial(function, *args, **keywords)`.
 Flow partialModel(CallContext& ctx, Shadow& result) {
   bool nested = ctx.positional == 0 || Py_TYPE(ctx.args[0]) == reinterpret_cast<PyTypeObject*>(ctx.callable);
-  if (nested || !PyCallable_Check(ctx.args[0])) return knownModel(ctx, result);  // flattened by C code
-  ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);                         // that it can be called
+  // CPython makes one object of partial(partial(f)): this is not modelled.
+  if (nested || !PyCallable_Check(ctx.args[0])) return knownModel(ctx, result);
+  ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);  // its type says that it can be called
   std::vector<pyapi::Ref<>> objects;
   for (size_t i = 0; i < ctx.positional; ++i) objects.push_back(pyapi::newRef(ctx.args.any(i)));
   const auto positional = ctx.shadows.slice(0, ctx.positional);

@@ -1,8 +1,8 @@
 // Writes guards into a document, each once.
 //
 // A guard says what has to hold of a source for the trace to run; it is checked in the block in which the
-// newest of its sources is resolved, or after the newest step that may have changed what it asks. The same
-// question in the same block is written once.
+// newest of its sources is resolved, or after the newest step that may have changed what it compares. A guard
+// that is equal to one in the same block is not written again.
 //
 // Ownership: borrows the document's guards and nodes, and the blocks. Owned by the Recorder; the recording
 // thread. Example: guards.write({GuardKind::kType, source, constants.add(type).id})
@@ -18,7 +18,7 @@ namespace kintsugi::capture {
 
 class GuardWriter {
  public:
-  struct Question {
+  struct Question {  // a guard, but for its block
     guard::GuardKind kind;
     ir::SourceId source = ir::kNone;
     ir::ConstId key = ir::kNone;

@@ -24,8 +24,8 @@ TEST(PassManager, TimesEachPass) {
   guard::Document document = fuzz::DocumentGenerator(3).valid();
   size_t runs = 0;
   PassManager manager;
-  manager.add({"first", [&runs](guard::Document&) { ++runs; }});
-  manager.add({"second", [](guard::Document& given) { given.trace.file = "other.py"; }});
+  manager.add({"first", [&runs](PassUnit&) { ++runs; }});
+  manager.add({"second", [](PassUnit& unit) { unit.document.trace.file = "other.py"; }});
   manager.run(document);
   manager.run(document);
   EXPECT_EQ(runs, 2u);
@@ -39,7 +39,7 @@ TEST(PassManager, TimesEachPass) {
   EXPECT_EQ(totals[1].after, totals[1].before);
 }
 
-void breakTrace(guard::Document& document) { document.trace.code.pop_back(); }
+void breakTrace(PassUnit& unit) { unit.document.trace.code.pop_back(); }
 
 TEST(PassManagerDeathTest, ReportsThePassThatBreaksADocument) {
   static const Pass kBroken = {"broken", breakTrace};

@@ -47,7 +47,7 @@ std::string problemsAfter(const std::function<void(NativeProgram&)>& change) {
   SizeTable sizes;
   const SizeScope scope(sizes);
   const TensorGraph graph = base();
-  NativeProgram program = fuse(graph);
+  NativeProgram program = fuse(graph, ir::Trace());
   change(program);
   return ir::formatProblems(verify(program, graph));
 }

@@ -9,21 +9,21 @@
 namespace kintsugi {
 namespace {
 
-using Way = Payoff::Way;
+using Mode = Payoff::Mode;
 
 struct World {
   std::function<uint64_t(int call)> eager, along;
   Payoff::Sample sample;
 };
 
-// Makes calls, each of which takes as long as `world` says of its way; 't' and 'e' for each.
+// Makes calls, each of which takes as long as `world` says of its mode; 't' and 'e' for each.
 std::string calls(Payoff& payoff, const World& world, int count) {
   std::string ways;
   for (int k = 0; k < count; ++k) {
-    const Way way = payoff.next();
-    ways += way == Way::kEager ? 'e' : 't';
+    const Mode mode = payoff.next();
+    ways += mode == Mode::kEager ? 'e' : 't';
     if (payoff.isUntimed()) continue;
-    payoff.addSample(way, way == Way::kEager ? world.eager(k) : world.along(k), world.sample);
+    payoff.addSample(mode, mode == Mode::kEager ? world.eager(k) : world.along(k), world.sample);
   }
   return ways;
 }

@@ -37,6 +37,15 @@ TEST(Target, FiguresOfAMachineWithAvx512) {
   EXPECT_EQ(t.attention.keysOfFew, 128);
   EXPECT_EQ(t.attention.fewLanes, 16u);
   EXPECT_EQ(t.attention.fewQueries, 9);
+  const Target::ChannelsLast& l = t.channelsLast;
+  EXPECT_DOUBLE_EQ(l.plain, 0.5);
+  EXPECT_DOUBLE_EQ(l.folded, 0.1);
+  EXPECT_DOUBLE_EQ(l.fewChannels, 0.3);
+  EXPECT_EQ(l.fewerThan, 64);
+  EXPECT_DOUBLE_EQ(l.image, 4);
+  EXPECT_EQ(l.imageChannels, 4);
+  EXPECT_DOUBLE_EQ(l.narrowProduct, -0.5);
+  EXPECT_EQ(l.narrowerThan, 16);
   const Target::Costs& c = t.costs;
   EXPECT_EQ(c.minWorkPerThread, 65536);
   EXPECT_EQ(c.updateGrain, 32768);
