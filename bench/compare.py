@@ -170,9 +170,13 @@ def _tensor_difference(a: torch.Tensor, b: torch.Tensor, tolerance: float) -> st
         return f"class is {type(b).__name__}, expected {type(a).__name__}"
     if same_values(a, b):
         return ""
+    if math.isinf(tolerance):  # no value is compared then
+        return ""
     text = special_difference(a, b)
-    if text and not math.isinf(tolerance):  # nothing is compared then
+    if text:
         return text
+    if not a.is_floating_point() and not a.is_complex():  # nothing is rounded
+        tolerance = 0.0
     gap = distance(a, b)
     scale = float(_dense(a).to(torch.complex128).abs().nan_to_num(0, 0, 0).max())
     return (
@@ -211,7 +215,10 @@ def aliasing(value: Any) -> list[tuple[int, int]]:
 
 
 def differences(expected: Any, actual: Any, path: str = "out", tolerance: float = 0.0) -> list[str]:
-    """What differs between two results; empty when they are the same. `tolerance` 0 means in every bit."""
+    """What differs between two results; empty when they are the same. `tolerance` 0 means in every bit.
+
+    Integers, truths, infinities, NaN and signs of zeros have no tolerance, unless it is infinite: then no values of
+    tensors are compared."""
     wanted = dict(leaves(expected, path))
     seen = dict(leaves(actual, path))
     found = [f"{where} is missing" for where in wanted if where not in seen]

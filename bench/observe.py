@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import functools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 
 import kintsugi
-from bench import compare
+from bench import accuracy, compare
 from bench.models.spec import ModelSpec
 from kintsugi._callable import core_of
 
@@ -38,7 +39,9 @@ def _random_states() -> dict[str, Any]:
 
 def _loss(out: Any) -> torch.Tensor:
     parts = [
-        t.float().pow(2).mean() for t in compare.tensors(out) if t.requires_grad and t.is_floating_point()
+        (t if t.dtype == torch.float64 else t.float()).pow(2).mean()
+        for t in compare.tensors(out)
+        if t.requires_grad and t.is_floating_point()
     ]
     return torch.stack(parts).sum()
 
@@ -62,6 +65,14 @@ def after_call(call: Any, module: nn.Module, inputs: Any, train: bool) -> dict[s
     return seen
 
 
+def _exact(wide: nn.Module, state: dict[str, Any], inputs: Any, turn: int, train: bool) -> dict[str, Any]:
+    """A call in float64, of a module with that state."""
+    wide.load_state_dict(state)
+    seed(turn)
+    with torch.set_grad_enabled(train):
+        return after_call(accuracy.widened(wide), wide, inputs, train)
+
+
 @dataclasses.dataclass
 class Twin:
     """One call of both: what eager mode gives and what the compiled module gives."""
@@ -69,12 +80,23 @@ class Twin:
     turn: int
     expected: dict[str, Any]
     actual: dict[str, Any]
+    exact: Callable[[], dict[str, Any]]  # in float64
 
     def differences(self, parts: Iterator[str] | tuple[str, ...], tolerance: float) -> list[str]:
         found: list[str] = []
         for part in parts:
             if part in self.expected:
                 found += compare.differences(self.expected[part], self.actual[part], part, tolerance)
+        return found
+
+    def far(self) -> list[str]:
+        """Where results and gradients are further from float64 than bench/accuracy.py allows, or have another form."""
+        wide = functools.cache(self.exact)
+        found = []
+        for part, factor in (("out", accuracy.RESULTS), ("gradients", accuracy.GRADIENTS)):
+            if part in self.expected:
+                exact = functools.partial(lambda part: wide()[part], part)
+                found += accuracy.far(self.expected[part], self.actual[part], exact, part, factor)
         return found
 
 
@@ -87,6 +109,7 @@ def calls(
     """
     reference = spec.build(size).train(train)
     module = spec.build(size).train(train)
+    wide = copy.deepcopy(reference).double()
     for each in (reference, module) if initialized else ():
         seed(CALLS)
         after_call(each, each, spec.inputs(reference, size, CALLS), train)
@@ -96,9 +119,11 @@ def calls(
         for turn in range(CALLS):
             inputs = spec.inputs(reference, size, turn)
             seed(turn)
+            state = copy.deepcopy(reference.state_dict())
             expected = after_call(reference, reference, inputs, train)
             seed(turn)
-            yield Twin(turn, expected, after_call(compiled, module, inputs, train))
+            actual = after_call(compiled, module, inputs, train)
+            yield Twin(turn, expected, actual, functools.partial(_exact, wide, state, inputs, turn, train))
 
 
 def runs_in_eager(spec: ModelSpec, train: bool, size: str = "tiny") -> None:
