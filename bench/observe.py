@@ -89,11 +89,12 @@ class Twin:
                 found += compare.differences(self.expected[part], self.actual[part], part, tolerance)
         return found
 
-    def far(self) -> list[str]:
-        """Where results and gradients are further from float64 than bench/accuracy.py allows, or have another form."""
+    def far(self, *parts: str) -> list[str]:
+        """Where these are further from float64 than bench/accuracy.py allows, or have another form."""
         wide = functools.cache(self.exact)
         found = []
-        for part, factor in (("out", accuracy.RESULTS), ("gradients", accuracy.GRADIENTS)):
+        for part in parts:
+            factor = accuracy.GRADIENTS if part == "gradients" else accuracy.RESULTS
             if part in self.expected:
                 exact = functools.partial(lambda part: wide()[part], part)
                 found += accuracy.far(self.expected[part], self.actual[part], exact, part, factor)
@@ -101,11 +102,17 @@ class Twin:
 
 
 def calls(
-    spec: ModelSpec, size: str, train: bool, compiled_too: list[Any], *, initialized: bool = False
+    spec: ModelSpec,
+    size: str,
+    train: bool,
+    compiled_too: list[Any],
+    *,
+    initialized: bool = False,
+    backend: str = "eager",
 ) -> Iterator[Twin]:
     """`CALLS` calls with fresh inputs each. The compiled module is put into `compiled_too` before the first.
 
-    `initialized`: both have been called once in eager mode before.
+    `initialized`: both have been called once in eager mode before. Native code is waited for behind each call.
     """
     reference = spec.build(size).train(train)
     module = spec.build(size).train(train)
@@ -113,7 +120,7 @@ def calls(
     for each in (reference, module) if initialized else ():
         seed(CALLS)
         after_call(each, each, spec.inputs(reference, size, CALLS), train)
-    compiled = kintsugi.compile(module, backend="eager")
+    compiled = kintsugi.compile(module, backend=backend)
     compiled_too.append(compiled)
     with torch.set_grad_enabled(train):
         for turn in range(CALLS):
@@ -124,6 +131,7 @@ def calls(
             seed(turn)
             actual = after_call(compiled, module, inputs, train)
             yield Twin(turn, expected, actual, functools.partial(_exact, wide, state, inputs, turn, train))
+            kintsugi.wait()
 
 
 def runs_in_eager(spec: ModelSpec, train: bool, size: str = "tiny") -> None:
@@ -134,16 +142,31 @@ def runs_in_eager(spec: ModelSpec, train: bool, size: str = "tiny") -> None:
             after_call(module, module, spec.inputs(module, size, turn), train)
 
 
-def outcome(spec: ModelSpec, train: bool, size: str = "tiny", *, initialized: bool = False) -> dict[str, Any]:
-    """What `CALLS` calls show, as data: differences from eager in every bit, breaks with their codes, traces, hits."""
+ROUNDED = ("out", "gradients", "state")
+
+
+def outcome(
+    spec: ModelSpec,
+    train: bool,
+    size: str = "tiny",
+    *,
+    initialized: bool = False,
+    backend: str = "eager",
+) -> dict[str, Any]:
+    """What `CALLS` calls show, as data: differences from eager mode, breaks with their codes, traces, hits.
+
+    Replay is equal in every bit; natively what is computed is as close to float64 as bench/accuracy.py asks for.
+    """
     kept: list[Any] = []
     found: list[str] = []
     with kintsugi.config.patch(report_compiling=False):
-        with contextlib.closing(calls(spec, size, train, kept, initialized=initialized)) as twins:
+        made = calls(spec, size, train, kept, initialized=initialized, backend=backend)
+        with contextlib.closing(made) as twins:
             for twin in twins:
-                found += [
-                    f"call {twin.turn + 1}: {text}" for text in twin.differences(tuple(twin.expected), 0.0)
-                ]
+                rounded = ROUNDED if backend == "native" else ()
+                exact = tuple(part for part in twin.expected if part not in rounded)
+                texts = twin.differences(exact, 0.0) + twin.far(*rounded)
+                found += [f"call {twin.turn + 1}: {text}" for text in texts]
     return {"differences": found[:4], **wholeness(kept[0])}
 
 
