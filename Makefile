@@ -112,6 +112,19 @@ models: build $(TEST_STAMP) $(DEMO_STAMP) $(MODELS_STAMP) ## the sample of trans
 libraries: build $(TEST_STAMP) $(DEMO_STAMP) ## other libraries' own tests, in eager mode and compiled (ARGS="run einops", "table", "lost")
 	$(PY) scripts/library_suites.py $(or $(ARGS),run)
 
+# Their rows are of the backend that their file is named after; what is in it is not measured again.
+SAMPLES = build/library-$(or $(BACKEND),eager).jsonl
+.PHONY: library-sample
+library-sample: build $(TEST_STAMP) $(DEMO_STAMP) $(MODELS_STAMP) ## 340 classes of transformers, the networks of diffusers and monai (BACKEND=native)
+	$(PY) scripts/sample_library.py run --backend $(or $(BACKEND),eager) --results $(SAMPLES) --count 340 $(ARGS)
+	$(PY) scripts/sample_library.py run --backend $(or $(BACKEND),eager) --results $(SAMPLES) --networks $(ARGS)
+	$(PY) scripts/sample_library.py summary --results $(SAMPLES)
+
+.PHONY: model-table
+model-table: build $(TEST_STAMP) $(DEMO_STAMP) ## well-known models, each way of calling them, in replay and natively: a table
+	$(PY) scripts/model_table.py --results build/model-table.jsonl $(ARGS)
+	$(PY) scripts/model_table.py --table build/model-table.jsonl
+
 .PHONY: test-long
 test-long: build $(TEST_STAMP) $(DEMO_STAMP) ## the Python tests that take minutes too, before a release
 	@tests/run_python.sh $(PY) --long $(ARGS)
@@ -119,6 +132,19 @@ test-long: build $(TEST_STAMP) $(DEMO_STAMP) ## the Python tests that take minut
 .PHONY: test-shipped
 test-shipped: build $(TEST_STAMP) $(DEMO_STAMP) ## the Python tests with the settings of a user who has touched none
 	@tests/run_python.sh $(PY) --shipped $(ARGS)
+
+.PHONY: test-databases
+test-databases: build $(TEST_STAMP) $(DEMO_STAMP) ## torch's databases of operators, modules, optimizers and others, whole, in replay and natively
+	$(PY) -m pytest -q --isolate --all-ops tests/python/test_op_db.py tests/python/test_native_op_db.py \
+	  tests/python/test_torch_databases.py $(ARGS)
+
+.PHONY: test-world
+test-world: build $(TEST_STAMP) ## signals, forks, interrupts and a lack of memory in their full counts
+	$(PY) -m pytest -q --isolate --world tests/python/test_interrupts.py $(ARGS)
+
+.PHONY: test-floats
+test-floats: build $(TEST_STAMP) ## native elementary functions over every float32 (ARGS="-k exp" for some)
+	$(PY) -m pytest -q --all-floats tests/python/test_native_accuracy.py $(ARGS)
 
 # Where CPython came without its tests, they lie beside the build.
 TESTSUITE = $(shell test ! -e $(VENV)/testsuite/test || echo PYTHONPATH=$(CURDIR)/$(VENV)/testsuite)
@@ -206,6 +232,10 @@ MEMORY_TESTS := test_call_shapes test_side_exits test_side_traces test_threads t
 .PHONY: debug-malloc
 debug-malloc: build $(TEST_STAMP) ## Python tests with CPython's debugging allocator, freed memory overwritten
 	PYTHONMALLOC=debug MALLOC_PERTURB_=165 $(PY) -m pytest -q --isolate $(or $(ARGS),$(MEMORY_TESTS:%=tests/python/%.py))
+
+.PHONY: debug-malloc-all
+debug-malloc-all: build $(TEST_STAMP) $(DEMO_STAMP) ## the same for all Python tests
+	@PYTHONMALLOC=debug MALLOC_PERTURB_=165 tests/run_python.sh $(PY) $(ARGS)
 
 .PHONY: valgrind
 valgrind: build $(TEST_STAMP) ## look-ups, explanations, learning and side exits under valgrind

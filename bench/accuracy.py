@@ -31,6 +31,7 @@ from bench.models.spec import ModelSpec
 RESULTS = 2.0
 GRADIENTS = 3.0  # where they are ill-conditioned, so is how far two ways of rounding are apart
 UNITS = 8.0
+ANY_NUMBERS = 1e30  # for compare.differences(): the form, integers, infinities, NaN and signs of zeros
 CALLS = 3
 EPSILON = torch.finfo(torch.float32).eps
 
@@ -95,6 +96,16 @@ def narrower(value: Any) -> Any:
     return tree_map_only(torch.Tensor, lambda t: t.float() if t.dtype == torch.float64 else t, value)
 
 
+def widened(call: Call) -> Call:
+    """The call of a module of float64, for callers that have float32."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with SameNumbers():
+            return call(*wider(args), **wider(kwargs))
+
+    return run
+
+
 def _loss(results: list[torch.Tensor]) -> torch.Tensor:
     parts = [t.float() if t.dtype != torch.float64 else t for t in results if t.requires_grad]
     return sum((t.square().mean() for t in parts), torch.zeros(()))
@@ -141,6 +152,33 @@ class Distance:
     def allowed(self) -> float:
         return self.factor * self.eager + UNITS * EPSILON
 
+    def __str__(self) -> str:
+        return f"{self.native:.3g} from float64, eager mode's {self.eager:.3g}: {self.allowed:.3g} is allowed"
+
+
+DECIDED = 1e-3  # a model this far from float64 has taken another way there, and says nothing
+
+
+def far(
+    expected: Any, actual: Any, exact: Callable[[], Any], path: str, factor: float = RESULTS
+) -> list[str]:
+    """Where tensors of `actual`, which took another way than eager mode, are further from float64 than allowed.
+
+    In all but the numbers of floats the two have to be equal. `exact` makes the same results in float64: it is asked
+    only where some bits differ.
+    """
+    if not compare.differences(expected, actual, path):
+        return []
+    problems = compare.differences(expected, actual, path, ANY_NUMBERS)
+    if problems:
+        return problems
+    wide = compare.tensors(exact())
+    sides = [compare.tensors(side) for side in (expected, actual)]
+    distance = Distance(*(away(side, wide) for side in sides), factor)
+    if distance.eager > DECIDED:
+        return [f"{path}: eager mode is {distance.eager:.3g} from float64, which is no measure"]
+    return [f"{path}: {distance}"] if distance.native > distance.allowed else []
+
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
@@ -155,10 +193,7 @@ class Measured:
         for name in ("results", "gradients"):
             distance = getattr(self, name)
             if distance is not None and distance.native > distance.allowed:
-                found.append(
-                    f"{name} are {distance.native:.3g} from float64, eager mode's {distance.eager:.3g}: "
-                    f"{distance.allowed:.3g} is allowed"
-                )
+                found.append(f"{name} are {distance}")
         return found
 
 

@@ -5,7 +5,7 @@
 
 With and without padding, with and without a cache, and generate() by greedy search, sampling, beam search and with a
 static cache: generate() calls the compiled forward, or is compiled itself. Replay has to be equal in every bit, native
-code within a tolerance; generated tokens have to be the same.
+code as close to float64 as eager mode is (bench/accuracy.py); generated tokens have to be the same.
 """
 
 from __future__ import annotations

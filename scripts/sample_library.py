@@ -2,6 +2,7 @@
 
     sample_library.py run --count 320        measures what is not in the results yet (a run can be cut at any time)
     sample_library.py run --networks         the networks of diffusers and monai that bench/models/networks.py has
+    sample_library.py run --backend native --results FILE     natively, into results of their own
     sample_library.py left-out               how many networks of these two libraries it leaves out
     sample_library.py run --again NAME,...   measures these classes once more (`failing`: those not equal or not whole)
     sample_library.py summary                what the results say
@@ -10,7 +11,8 @@
 
 A seeded sample over all classes that the library's automatic classes know. Each is built by bench/models/library.py in
 a process of its own, called in eager mode first (what does not run there is excluded, with the error), then compiled:
-three calls in evaluation and in training compared in every bit, with the breaks' codes.
+three calls in evaluation and in training compared, with the breaks' codes: replay in every bit, native code by the rule
+of bench/accuracy.py. Results of one file are of one backend.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ def _last_line(value: object) -> str:
     return str(value).strip().splitlines()[-1][:100]
 
 
-def measured(spec: ModelSpec) -> Row:
+def measured(spec: ModelSpec, backend: str) -> Row:
     """Eager mode first, for both modes; then what the compiled module does."""
 
     def work() -> Row:
@@ -70,7 +72,7 @@ def measured(spec: ModelSpec) -> Row:
                 observe.runs_in_eager(spec, train)
             except Exception as error:
                 return {"excluded": _last_line(f"{type(error).__name__}: {error}")}
-        return {mode: _attempt(spec, mode == "train") for mode in ("eval", "train")}
+        return {mode: _attempt(spec, mode == "train", backend) for mode in ("eval", "train")}
 
     kind, value = measure.isolated(work, ALLOWED_SECONDS)
     if kind == "ok":
@@ -79,11 +81,11 @@ def measured(spec: ModelSpec) -> Row:
     return {"eval": failed, "train": failed}
 
 
-def _attempt(spec: ModelSpec, train: bool) -> Row:
+def _attempt(spec: ModelSpec, train: bool, backend: str) -> Row:
     try:
-        result = observe.outcome(spec, train)
+        result = observe.outcome(spec, train, backend=backend)
         if result["break_count"] > 0:  # are they there in the first call alone, which changes the module?
-            result["initialized"] = observe.outcome(spec, train, initialized=True)
+            result["initialized"] = observe.outcome(spec, train, initialized=True, backend=backend)
         return result
     except Exception as error:
         return {"failed": _last_line(f"{type(error).__name__}: {error}"), "trace": traceback.format_exc()}
@@ -126,10 +128,14 @@ def run(options: argparse.Namespace) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     options.results.parent.mkdir(parents=True, exist_ok=True)
+    done = read(options.results)
+    if any(row.get("backend", "eager") != options.backend for row in done.values()):
+        raise SystemExit(f"{options.results} has rows of another backend: measure into a new file")
     with options.results.open("a") as out:
-        for spec, kind in _chosen(options, read(options.results)):
+        for spec, kind in _chosen(options, done):
             origin = {"commit": environment.commit(), "started": environment.started()}
-            row = {"name": spec.name, "type": kind, **origin, **measured(spec)}
+            row = {"name": spec.name, "type": kind, "backend": options.backend, **origin}
+            row |= measured(spec, options.backend)
             out.write(json.dumps(row) + "\n")
             out.flush()
 
@@ -229,6 +235,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=320)
     parser.add_argument("--networks", action="store_true")
     parser.add_argument("--again", default="")
+    parser.add_argument("--backend", choices=["eager", "native"], default="eager")
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS)
     parser.add_argument("--output", type=pathlib.Path, default=RESULTS.with_name("library-figures.json"))
     options = parser.parse_args()

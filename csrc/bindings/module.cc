@@ -236,6 +236,13 @@ NB_MODULE(_C, m) {
   m.def("_has_failed", &hasFailed);
   m.def("known_objects", &knownObjects);
   m.def("_hide_polyfills", &pyapi::hidePolyfills);
+  m.def("_is_torch_function", [](nb::handle function) {
+    PyObject* object = function.ptr();
+    return PyFunction_Check(object) &&
+           torchapi::isTorchCode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(object)),
+                              PyFunction_GET_GLOBALS(object));
+  });
+  m.def("_is_torch_module", [](nb::dict globals) { return torchapi::isTorchModule(globals.ptr()); });
   m.def("_torch_patches", [] { return torchapi::torchPatches().epoch; });
   bindings::bindEvents(m);
   bindings::bindNative(m);

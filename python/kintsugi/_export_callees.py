@@ -6,6 +6,8 @@ name is another one.
 
 from __future__ import annotations
 
+import _operator
+import _warnings
 import builtins
 import collections
 import contextvars
@@ -14,8 +16,6 @@ import io
 import logging
 import math
 import operator
-import os
-import sys
 import time
 import types
 import warnings
@@ -27,8 +27,6 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from . import _C
-
-_TORCH = os.path.dirname(torch.__file__) + os.sep
 
 # Methods of these classes touch no tensor's memory, whatever they are given.
 _CONTAINERS = (
@@ -43,8 +41,8 @@ _CONTAINERS = (
     collections.deque,
     collections.OrderedDict,
 )
-# Nor do the functions of these modules, but for those that may run anything.
-_MODULES = (builtins, math, operator, time, warnings)
+# Nor do the functions in C of these modules, but for those that may run anything.
+_MODULES = (builtins, math, _operator, time, _warnings)
 _WILD = (exec, eval, compile, setattr, delattr, __import__)
 # What of them the world notices.
 _NOTICED = (print, input, open, breakpoint, time.sleep, warnings.warn, warnings.warn_explicit)
@@ -88,7 +86,7 @@ def _torch_functions() -> frozenset[int]:
 
 def _is_torch(callee: Any) -> bool:
     if isinstance(callee, types.FunctionType):
-        return callee.__code__.co_filename.startswith(_TORCH)
+        return _C._is_torch_function(callee)
     return id(callee) in _torch_functions()
 
 
@@ -106,14 +104,6 @@ def _asks_torch(callee: Any) -> bool:
 def chooses_kernels(callee: Any) -> bool:
     """It chooses among implementations of operators."""
     return _is(callee, _CHOOSE)
-
-
-def _is_of_module(callee: types.BuiltinFunctionType) -> bool:
-    owner = callee.__self__
-    if not isinstance(owner, types.ModuleType):
-        return False
-    name = owner.__name__
-    return any(name in (m.__name__, f"_{m.__name__}") and owner is sys.modules.get(name) for m in _MODULES)
 
 
 # Functions that only compute, whatever the trace has made of their arguments.
@@ -172,7 +162,7 @@ def is_harmless(callee: Any) -> bool:
     if isinstance(callee, types.BuiltinFunctionType):
         owner = callee.__self__
         if isinstance(owner, types.ModuleType):
-            known = _is_of_module(callee) and not _is(callee, _WILD)
+            known = _is(owner, _MODULES) and not _is(callee, _WILD)
             return known or _asks_torch(callee) or chooses_kernels(callee)
         return type(owner) in _CONTAINERS or _is(owner, _CONTAINERS) or isinstance(owner, _TOLD)
     return isinstance(callee, type) and callee in _CONTAINERS

@@ -10,11 +10,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+
+from . import _C
 
 Row = tuple[str, Any, list[tuple[Any, ...]], str]
 Filter = Callable[[Sequence["GuardFilterEntry"]], Sequence[bool]]
@@ -153,8 +156,18 @@ def _bracket(kind: str, index: int) -> str:
 
 
 def _is_builtin(cls: type) -> bool:
-    """One of torch's own modules, as opposed to one of the program's."""
-    return cls.__module__.startswith(("torch.nn.", "torch.ao."))
+    """One of the modules of torch.nn and torch.ao, as opposed to one of the program's, whatever that says of itself.
+
+    Classes that torch makes of others (parametrizations) are in no module: their methods are torch's.
+    """
+    name = cls.__module__
+    module = sys.modules.get(name)
+    if module is None or not name.startswith(("torch.nn.", "torch.ao.")):
+        return False
+    if vars(module).get(cls.__qualname__) is cls:
+        return _C._is_torch_module(vars(module))
+    methods = [value for value in vars(cls).values() if isinstance(value, types.FunctionType)]
+    return bool(methods) and all(map(_C._is_torch_function, methods))
 
 
 def _guard_source(path: _Path, key: object) -> Any:

@@ -21,7 +21,8 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for `bench`, which the reference takes from
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 from graph_reference import DTYPES, problems, reference
 

@@ -30,19 +30,15 @@ sys.path.insert(
 torch.set_num_threads(1)
 
 
-# Files that take minutes: `make test-long` runs them before a release, `make test` does not.
-LONG = {"test_generated_programs.py"}
-
-
-def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) -> bool | None:
-    return True if collection_path.name in LONG and not config.getoption("--long") else None
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of known gaps (known_gaps.toml) have to fail: one that passes has to leave the list."""
+    """Tests of known gaps (known_gaps.toml) have to fail: one that passes has to leave the list. Tests that are marked
+    as long are for `make test-long`, before a release."""
     part, parts = map(int, config.getoption("--part").split("/"))
     files = sorted({item.path for item in items})
     items[:] = [item for item in items if files.index(item.path) % parts == part - 1]
+    if not config.getoption("--long"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
     with (pathlib.Path(__file__).parent / "known_gaps.toml").open("rb") as file:
         gaps = tomllib.load(file)["gap"]
     reasons = {test: gap for gap in gaps for test in gap["tests"]}
@@ -84,7 +80,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="native code wherever a test replays (those that compare every bit may fail by rounding)",
     )
-    group.addoption("--long", action="store_true", help="the files of tests that take minutes as well")
+    group.addoption("--long", action="store_true", help="the tests that are marked as long as well")
     group.addoption(
         "--shipped",
         action="store_true",

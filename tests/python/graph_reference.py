@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from bench import compare
 from kintsugi import _C
 
 DTYPES = {
@@ -216,8 +217,8 @@ def problems(
     expected: Sequence[torch.Tensor | None],
     exact: Sequence[torch.Tensor | None],
 ) -> list[str]:
-    """Where results are not those of ATen: other types or sizes, other integers, infinities or NaN, or numbers that
-    are further from the exact result than FACTOR times ATen's own and UNITS units in the last place."""
+    """Where results are not those of ATen: other types or sizes, other integers, infinities, NaN or signs of zeros, or
+    numbers that are further from the exact result than FACTOR times ATen's own and UNITS units in the last place."""
     found = []
     for k, (a, e, w) in enumerate(zip(actual, expected, exact, strict=True)):
         if a is None or e is None or w is None:
@@ -235,10 +236,10 @@ def problems(
 
 
 def _float_problems(a: torch.Tensor, e: torch.Tensor, w: torch.Tensor) -> list[str]:
+    special = compare.special_difference(e, a)
+    if special:
+        return [special]
     normal = e.isfinite() & w.isfinite()
-    odd_a, odd_e = a[~e.isfinite()].double(), e[~e.isfinite()].double()
-    if not torch.equal(odd_a.nan_to_num(7.5, 1e300, -1e300), odd_e.nan_to_num(7.5, 1e300, -1e300)):
-        return ["other infinities or NaN"]
     if not normal.any():
         return []
     wide = w[normal]

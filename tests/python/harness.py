@@ -236,7 +236,9 @@ class _Describer:
                     Near(torch.tensor(value, dtype=torch.float64), NEAR[torch.float32]),
                 )
             return (type(value).__name__, value.hex() if value == value else struct.pack("d", value))
-        if isinstance(value, (torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format)):
+        if isinstance(value, torch.Size):  # its text shows bools as numbers
+            return (type(value).__name__, tuple(map(self.describe, value)))
+        if isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
             return (type(value).__name__, _text(value))
         if isinstance(value, enum.Enum) or isinstance(value, (type, types.ModuleType)):
             return ("named", str(value).split(" at 0x")[0])

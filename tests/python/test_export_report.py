@@ -5,8 +5,11 @@ from __future__ import annotations
 import copy
 import importlib
 import logging
+import math
+import operator
 import random
 import time
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -15,6 +18,7 @@ from export_checks import check, check_same, line_of, rand, refusal
 from torch import nn
 
 import kintsugi
+from kintsugi import _export_callees
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +51,25 @@ def test_branches_on_data_are_refused_each_with_its_line() -> None:
     assert "values of a tensor" in report.refused[0].what
     assert not report.exportable
     assert kintsugi.export_report(branch, (rand(3),)) == report
+
+
+@pytest.mark.parametrize("place", ["file", "module"])
+def test_a_function_is_none_of_torchs_whatever_it_says(place: str) -> None:
+    """torch.export goes through Python functions of torch's once more, and that alone: not through this one."""
+    source = "def logged(x, seen=[]):\n    seen.append(1)\n    return len(seen)\n"
+    torchs = torch.nn.functional.relu
+    file = torchs.__code__.co_filename if place == "file" else "<elsewhere>"
+    space = {"__name__": torchs.__module__ if place == "module" else "elsewhere", "__file__": file}
+    exec(compile(source, file, "exec"), space)
+    assert _export_callees._is_torch(torchs) and _export_callees.is_seen_through(torch.nn.functional.softmax)
+    for asks in (_export_callees._is_torch, _export_callees.is_seen_through, _export_callees.changes_torch):
+        assert not asks(space["logged"])
+
+
+def test_functions_of_a_module_are_told_by_the_module_itself() -> None:
+    assert _export_callees.is_harmless(time.perf_counter) and _export_callees.is_harmless(operator.add)
+    assert _export_callees.is_harmless(math.sqrt) and _export_callees.is_harmless(warnings.warn)
+    assert _export_callees.is_harmless(print) and not _export_callees.is_harmless(exec)
 
 
 def talks(x: torch.Tensor) -> torch.Tensor:

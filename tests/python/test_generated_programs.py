@@ -1,4 +1,7 @@
-"""A few of the generated programs (tests/fuzz/programs.py); `make fuzz` runs as many as there is time for."""
+"""Some of the generated programs (tests/fuzz/programs.py), a sample of them in `make test`.
+
+`make test-long` runs all that are named here, `make fuzz` as many as there is time for.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ import program_reduction
 import programs
 
 BATCH = 20
+LONG = pytest.mark.long
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +28,8 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs.settle()
 
 
-@pytest.mark.parametrize("batch", range(15))
+# The sample has replay, what ships, and the same with wait() between the calls (programs.backend_of).
+@pytest.mark.parametrize("batch", [k if k in (1, 4) else pytest.param(k, marks=LONG) for k in range(15)])
 def test_programs_equal_eager(batch: int) -> None:
     """By replay, and in the configuration that ships: see programs.backend_of."""
     for seed in range(batch * BATCH, (batch + 1) * BATCH):
@@ -35,9 +40,16 @@ def test_programs_equal_eager(batch: int) -> None:
         assert not different, f"seed {seed}, {backend}: {problem}\n{program.source}"
 
 
-def test_every_guard_may_fail() -> None:
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(5003, 5006), id="sample"),
+        pytest.param(range(5000, 5012), id="all", marks=LONG),
+    ],
+)
+def test_every_guard_may_fail(seeds: range) -> None:
     guards = met = 0
-    for seed in range(5000, 5012):
+    for seed in seeds:
         program = programs.Program.generated(seed, programs.CALLS["replay"])
         found = programs.compare(program, stress=True, most_guards=40)
         assert found.problem is None, f"seed {seed}: {found.problem}\n{program.source}"

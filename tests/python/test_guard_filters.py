@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import kintsugi
+from kintsugi import _guard_filter
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 SCALE = 3
@@ -97,6 +98,23 @@ def test_sources_say_which_guards_are_about_modules() -> None:
     number = next(source for name, source in source_of.items() if name.endswith(".n"))
     assert number.is_unspecialized_nn_module() and not number.is_unspecialized_builtin_nn_module()
     assert not source_of["x"].is_unspecialized_nn_module()
+
+
+def test_a_class_of_the_program_is_none_of_torchs_whatever_it_says() -> None:
+    class Linear(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * self.scale
+
+    Linear.__module__, Linear.__qualname__ = nn.Linear.__module__, nn.Linear.__qualname__
+    layer = Linear(4, 4)
+    layer.scale = 2
+    parametrized = nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
+    classes = {Linear: False, Inner: False, nn.Linear: True, nn.Sequential: True, type(parametrized): True}
+    for cls, builtin in classes.items():
+        assert _guard_filter._is_builtin(cls) == builtin, cls
+    filtered = compiled_with(nn.Sequential(layer), kintsugi.skip_guard_on_inbuilt_nn_modules_unsafe)
+    for layer.scale in (2, 2, 3):
+        assert torch.equal(filtered(X), layer(X))
 
 
 def test_closures_are_not_global() -> None:

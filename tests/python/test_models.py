@@ -1,8 +1,8 @@
 """All models of the registry against eager: three calls with fresh inputs each, in evaluation and in training.
 
 With `report_compiling=False` everything is compared bit by bit: outputs, their autograd nodes, aliasing, gradients,
-what the call changed in the module and in its inputs, and the state of every random generator. With the default
-(True) the libraries may take their branch for compilers, whose numbers are only close.
+what the call changed in the module and in its inputs, and the state of every random generator. With True the libraries
+may take their branch for compilers: outputs and gradients are as close to float64 as eager mode's (bench/accuracy.py).
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _check(spec: ModelSpec, size: str, train: bool, exact: bool) -> None:
     kept: list[Any] = []
     for twin in observe.calls(spec, size, train, kept):
-        found = twin.differences(
-            tuple(twin.expected) if exact else ("out", "gradients"), 0.0 if exact else 1e-4
-        )
+        found = twin.differences(tuple(twin.expected), 0.0) if exact else twin.far("out", "gradients")
         assert not found, f"call {twin.turn + 1}: " + "\n".join(found[:8])
         if twin.turn == (2 if spec.initializes_itself else 1):
             stats = kept[0].stats()

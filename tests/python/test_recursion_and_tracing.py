@@ -64,7 +64,9 @@ def test_recursion_through_a_compiled_name_comes_as_deep(backend: str, shape: st
     for (wanted, error), (reached, other) in zip(eager, ours, strict=True):
         assert error == other == "RecursionError"
         assert reached >= wanted
-        assert reached <= wanted * 1.3 + 5  # a compiled name takes fewer levels than a module of its own
+        # CPython's slot of `__call__` takes a level of its own, which a compiled module or object does without: four
+        # levels where a module takes five, two where an object takes three.
+        assert reached <= wanted * (1 if shape in ("function", "method") else 1.5) + 5
 
 
 @BACKENDS

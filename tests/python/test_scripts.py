@@ -54,6 +54,27 @@ def test_a_decision_by_name_is_refused(tmp_path: Path, text: str, expected: str)
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ('skip = type(x).__name__ == "Linear"\n', "__name__"),
+        ('skip = cls.__module__.startswith("torch.")\n', "__module__"),
+        ("folder = torch.__file__\n", "__file__"),
+        ("skip = code.co_filename in known\n", "co_filename"),
+        ('name = getattr(f, "__qualname__", "")\n', "__qualname__"),
+        ("skip = code.co_name in known\n", "co_name"),
+    ],
+)
+def test_a_decision_by_name_is_refused_in_python(tmp_path: Path, text: str, expected: str) -> None:
+    told = (
+        'raise TypeError("no " + type(x).__name__)\nprint(f"{x.__qualname__}", __name__)\nf.__name__ = "g"\n'
+    )
+    for name in ("x.py", "cli/y.py"):
+        write(tmp_path, f"python/kintsugi/{name}", told + text)
+    problems = [p for p in check_identity.check_tree(tmp_path) if "/x.py" in p or "/y.py" in p]
+    assert problems == [f"python/kintsugi/x.py:4: {expected} outside a message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
         ('  static PyObject* m = PyImport_ImportModule("enum");\n', "PyImport_ImportModule"),
         (
             '  static auto* m = [] {\n    return PyObject_GetAttrString(m, "x");\n  }();\n',
