@@ -125,10 +125,11 @@ Flow listAppend(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
 }
 
 Flow setAdd(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  const Shadow set = f.top(static_cast<int>(in.arg) + 1);
   if (!rec.guards.tryPinDeep(f.top(), act.peek(1))) rec.abort(diag::Code::KTG0303, {"set"});
   Flow flow = rec.execute(act, in);
   f.drop(1);
-  rec.objects.noteChange();
+  rec.objects.noteChange(set);
   return flow;
 }
 

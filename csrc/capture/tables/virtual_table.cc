@@ -79,6 +79,12 @@ void VirtualTable::releaseObjects() {
   }
 }
 
+void VirtualTable::noteChange() { lastGeneralChange_ = ++epoch_; }
+
+void VirtualTable::noteChange(Virtual& v) {
+  if (v.recipe != ir::kNone) v.changed = ++epoch_;  // else no snapshot names it
+}
+
 bool VirtualTable::setEntry(Virtual& v, PyObject* key, Shadow value) {
   const pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
   v.shared ? noteChange() : noteChange(v);  // a shared dict belongs to the instance's recipe
