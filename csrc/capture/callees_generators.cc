@@ -52,7 +52,7 @@ bool Callees::resumeGenerator(Activation& act, Virtual& generator) {
   if (announced) expected_.cancel();
   act.observerData = frame.get();
   frames_.enter(std::move(frame));
-  virtuals_.noteChange();  // recipes that were made while it was suspended are stale
+  virtuals_.noteChange(generator);  // a recipe that was made while it was suspended is stale
   return true;
 }
 

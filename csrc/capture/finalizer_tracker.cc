@@ -83,10 +83,21 @@ bool FinalizerTracker::hasEnded(const Tracked& tracked) const {
 }
 
 // Drops generators that the program has dropped and that run no code when they are closed, so that their
-// frames no longer hold tracked objects.
+// frames no longer hold tracked objects. As long as a frame of the program's, or a generator that it has not
+// dropped, holds each of these as well, nothing has ended. This is asked before each instruction, so it
+// mostly has to do without a walk along all objects.
 void FinalizerTracker::closeDroppedGenerators() {
-  for (size_t i = tables_.virtuals.size(); i-- > 0;) {
-    Virtual& v = tables_.virtuals.at(static_cast<uint32_t>(i));
+  const std::vector<Virtual*>& all = tables_.virtuals.held();
+  const auto lives = [&](const Tracked& t) {
+    const auto frame = [&](const auto& f) { return frameHolds(*f, t.object); };
+    const auto generator = [&](const Virtual* v) {
+      return isSuspended(*v) && Py_REFCNT(v->object.get()) > 1 && generatorHolds(*v, t.object);
+    };
+    return std::ranges::any_of(tables_.frames.all(), frame) || std::ranges::any_of(all, generator);
+  };
+  if (std::ranges::all_of(tracked_, lives)) return;
+  for (size_t i = all.size(); i-- > 0;) {
+    Virtual& v = *all[i];
     if (!isSuspended(v) || Py_REFCNT(v.object.get()) > 1 ||
         !pyapi::closesQuietly(pyapi::asGenerator(v.object.get())))
       continue;

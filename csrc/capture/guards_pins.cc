@@ -181,6 +181,14 @@ bool Guards::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
   if (torchapi::isTensor(x) && torchapi::isTensor(y) && !pinGivenBack(x, y)) return false;
   if (a.isSource() && (y == Py_None || x == Py_None) && b.isConst()) return pinIsNone(a, x);
   if (b.isSource() && (x == Py_None || y == Py_None) && a.isConst()) return pinIsNone(b, y);
+  // A run-time number is no object of another type, whatever its value (`n is None`).
+  const auto isNumber = [](Shadow shadow, PyObject* object) {
+    return shadow.isValue() && (PyLong_CheckExact(object) || PyFloat_CheckExact(object));
+  };
+  if (Py_TYPE(x) != Py_TYPE(y) && (isNumber(a, x) || isNumber(b, y))) {
+    guardType(isNumber(a, x) ? b : a, isNumber(a, x) ? y : x);
+    return roles_.breaks.isLive();
+  }
   for (auto [shadow, object] : {std::pair(&a, x), std::pair(&b, y)}) {
     if (shadow->isValue() && !torchapi::isTensor(object) && !pin(*shadow, object)) return false;
   }

@@ -168,8 +168,8 @@ bool Heap::deleteEntry(const Deletion& deletion) {
       return false;
     }
     if (isOutside(v) && !emitDelete(shadow, deletion, *item, value)) return false;
-    if (PyDict_DelItem(virtuals_[shadow].entries.get(), key) < 0) PyErr_Clear();
-    virtuals_.noteChange();
+    if (PyDict_DelItem(v.entries.get(), key) < 0) PyErr_Clear();
+    v.shared ? virtuals_.noteChange() : virtuals_.noteChange(v);
     return breaks_.isLive();
   }
   const Shadow item = reads_.dictEntry(shadow, dict, key, value);

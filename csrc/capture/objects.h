@@ -66,7 +66,7 @@ class Objects final : public KnownObjects, public ContainerReads, public Sequenc
   std::optional<Shadow> knownObject(PyObject* object) override;
   // A virtual object has changed, so recipes that name it have to be made again.
   void noteChange() { virtuals_.noteChange(); }
-  void noteChange(const Virtual& v) { virtuals_.noteChange(v); }
+  void noteChange(Virtual& v) { virtuals_.noteChange(v); }
   void noteChange(Shadow shadow) { virtuals_.noteChange(shadow); }
   bool setEntry(Virtual& v, PyObject* key, Shadow value) { return virtuals_.setEntry(v, key, value); }
   std::optional<Shadow> entryOf(const Virtual& v, PyObject* key) { return virtuals_.entryOf(v, key); }

@@ -143,8 +143,7 @@ void Objects::syncIterators() {
 std::optional<Shadow> Objects::advance(Shadow iterator, PyObject* item) {
   if (!iterator.isVirtual()) return std::nullopt;
   Virtual& v = virtualOf(iterator);
-  const bool runsFrames = v.kind == VirtualKind::kGenerator || v.kind == VirtualKind::kMap;
-  runsFrames ? noteChange() : noteChange(v);
+  v.kind == VirtualKind::kMap ? noteChange() : noteChange(v);
   switch (v.kind) {
     case VirtualKind::kIterator: {
       PyObject* container = v.partObjects[0].get();

@@ -1,5 +1,7 @@
 #include "capture/recipes.h"
 
+#include <algorithm>
+
 #include "capture/makers.h"
 #include "capture/special_methods.h"
 #include "pyapi/containers.h"
@@ -42,6 +44,7 @@ bool Recipes::operandOf(Shadow shadow, PyObject* object, Operand& out) {
       }
       auto recipe = of(shadow.virtualId());
       if (!recipe) return false;
+      if (named_ != nullptr) named_->push_back({shadow.virtualId(), *recipe});
       out = Operand::recipe(*recipe);
       return true;
     }
@@ -51,12 +54,13 @@ bool Recipes::operandOf(Shadow shadow, PyObject* object, Operand& out) {
 
 std::optional<ir::RecipeId> Recipes::of(uint32_t virtualId) {
   Virtual& v = virtuals_.at(virtualId);
-  if (v.recipe != ir::kNone && v.recipeEpoch == virtuals_.epoch()) return v.recipe;
+  if (isCurrent({virtualId, v.recipe})) return v.recipe;
   if (v.building) {  // a cycle, as a recursive inner function and its cell
     const bool looped =
         v.kind == VirtualKind::kCell ||
         (!virtuals_.classes().empty() && (v.kind == VirtualKind::kClass || v.kind == VirtualKind::kFunction));
     if (!looped) return std::nullopt;
+    ++loops_;
     if (v.recipe == ir::kNone || v.recipeEpoch != virtuals_.epoch()) {
       const RecipeKind kind = v.kind == VirtualKind::kCell    ? RecipeKind::kCell
                               : v.kind == VirtualKind::kClass ? RecipeKind::kClass
@@ -68,16 +72,56 @@ std::optional<ir::RecipeId> Recipes::of(uint32_t virtualId) {
   }
   v.building = true;
   Recipe recipe;
-  bool ok = recipeParts(v, recipe);
+  std::vector<NamedRecipe> named;
+  const size_t loops = loops_;
+  bool ok = false;
+  {
+    const Naming naming(*this, named);
+    ok = recipeParts(v, recipe);
+  }
   v.building = false;
   if (!ok) return std::nullopt;
+  v.looped = loops_ != loops;
   if (v.recipe != ir::kNone && v.recipeEpoch == virtuals_.epoch()) {  // a part refers to the object itself
     trace_.recipes[v.recipe] = std::move(recipe);
     return v.recipe;
   }
-  v.recipe = add(std::move(recipe));
+  return settle(v, std::move(recipe), std::move(named));
+}
+
+namespace {
+
+bool isSame(const Recipe& a, const Recipe& b) {
+  const auto same = [](const Operand& x, const Operand& y) {
+    return x.kind == y.kind && x.count == y.count && x.i == y.i;
+  };
+  return a.kind == b.kind && a.type == b.type && std::ranges::equal(a.parts, b.parts, same);
+}
+
+}  // namespace
+
+// The recipe of an object that has just been described: the one that it has, if that says the same.
+ir::RecipeId Recipes::settle(Virtual& v, Recipe recipe, std::vector<NamedRecipe> named) {
+  if (v.looped || v.recipe == ir::kNone || !isSame(trace_.recipes[v.recipe], recipe))
+    v.recipe = add(std::move(recipe));
+  v.named = std::move(named);
   v.recipeEpoch = virtuals_.epoch();
   return v.recipe;
+}
+
+// Those that were found valid in this epoch are not looked at again. What is part of a cycle is described
+// anew, as its parts can't be told valid one by one.
+bool Recipes::isCurrent(const NamedRecipe& named) {
+  Virtual& v = virtuals_.at(named.virtualId);
+  if (v.recipe == ir::kNone || v.recipe != named.recipe || v.building) return false;
+  const uint64_t made = v.recipeEpoch;
+  if (made == virtuals_.epoch()) return true;
+  if (v.looped || v.changed > made || virtuals_.lastGeneralChange() > made) return false;
+  for (const NamedRecipe& part : v.named) {
+    if (!isCurrent(part)) return false;
+  }
+  v.recipeEpoch = virtuals_.epoch();
+  return true;
 }
 
 ir::RecipeId Recipes::add(Recipe recipe) {

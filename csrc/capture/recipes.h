@@ -1,8 +1,9 @@
 // Recipes: how an exit makes the objects again that the trace has made, as they are at this moment.
 //
 // A recipe names the parts of an object as operands: constants, sources, values, other recipes. It is made
-// when it is first asked for, and again after an object of the trace has changed
-// (VirtualTable::noteChange()). Two names of one object are one recipe.
+// when it is first asked for, and again after the object, or one that it holds, has changed
+// (VirtualTable::noteChange()). Two names of one object are one recipe. An object that is described as
+// before keeps its recipe.
 //
 // Ownership: borrows the tables and the trace. Owned by Snapshots; the recording thread, GIL held. Example,
 // for a list `[x, 2]` that the trace has made:
@@ -14,6 +15,7 @@
 #include <initializer_list>
 #include <optional>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "capture/roles.h"
@@ -36,6 +38,8 @@ class Recipes final {
   // False: the object can't be made again.
   bool operandOf(Shadow shadow, PyObject* object, ir::Operand& out);
   std::optional<ir::RecipeId> of(uint32_t virtualId);
+  // True if the object still has this recipe: neither it nor what it holds has changed since it was made.
+  bool isCurrent(const NamedRecipe& named);
   ir::RecipeId add(ir::Recipe recipe);
   // True if the recipe holds a running generator. It names a frame, so only snapshots may use it.
   bool isRunning(ir::RecipeId recipe) const { return running_.contains(recipe); }
@@ -54,7 +58,22 @@ class Recipes final {
   VirtualTable& virtuals() { return virtuals_; }
   ir::Trace& trace() { return trace_; }
 
+  // While one is alive, the virtual objects whose recipes operandOf() gives are noted in `list`.
+  class Naming {
+   public:
+    Naming(Recipes& recipes, std::vector<NamedRecipe>& list)
+        : recipes_(recipes), outer_(std::exchange(recipes.named_, &list)) {}
+    ~Naming() { recipes_.named_ = outer_; }
+    Naming(const Naming&) = delete;
+    Naming& operator=(const Naming&) = delete;
+
+   private:
+    Recipes& recipes_;
+    std::vector<NamedRecipe>* outer_;
+  };
+
  private:
+  ir::RecipeId settle(Virtual& v, ir::Recipe recipe, std::vector<NamedRecipe> named);
   bool recipeParts(Virtual& v, ir::Recipe& recipe);
   bool exceptionParts(Virtual& v, ir::Recipe& recipe);
   bool tracebackParts(Virtual& v, ir::Recipe& recipe);
@@ -69,6 +88,8 @@ class Recipes final {
   VirtualTable& virtuals_;
   std::unordered_set<ir::RecipeId> running_;
   size_t partCount_ = 0;
+  std::vector<NamedRecipe>* named_ = nullptr;  // see Naming; borrowed
+  size_t loops_ = 0;                           // cycles that were found
 };
 
 // The `__cause__`, `__context__` and `__traceback__` of an exception, as far as it has them. Borrowed.

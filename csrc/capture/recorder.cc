@@ -357,10 +357,11 @@ void Recorder::recordLeft(Activation& act, Flow how) {
     PendingFrame& next = expected_.pending();
     next.functionShadow = virtualShadowOf(context_, next.functionShadow, next.function.get());
   }
-  if (ofGenerator) objects_.noteChange();
-  if (how == Flow::kYield && ofGenerator) {
+  if (ofGenerator) {
     auto* generator = reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame));
-    if (const auto made = virtuals_.find(generator)) {
+    const auto made = virtuals_.find(generator);
+    made ? objects_.noteChange(virtuals_.at(*made)) : objects_.noteChange();
+    if (made && how == Flow::kYield) {
       Virtual& v = virtuals_.at(*made);
       v.frame = std::move(owned);
       lifetimes_.watch(*made);

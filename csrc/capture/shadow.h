@@ -89,6 +89,12 @@ enum class VirtualKind : uint8_t {
   kOpaque,     // made here, but it can't be rebuilt
 };
 
+// A virtual object that a recipe or a frame state names, and the recipe by which it names it.
+struct NamedRecipe {
+  uint32_t virtualId = 0;
+  ir::RecipeId recipe = ir::kNone;
+};
+
 struct ShadowFrame;
 struct Virtual {
   VirtualKind kind = VirtualKind::kOpaque;
@@ -101,13 +107,16 @@ struct Virtual {
   pyapi::Ref<> entries;  // dict: key -> encoded shadow, in the order of the real dict
   std::unique_ptr<ShadowFrame> frame;
   ir::ValueId value = ir::kNone;    // where it was built, if it has escaped
-  ir::RecipeId recipe = ir::kNone;  // cached, valid in `recipeEpoch`
+  ir::RecipeId recipe = ir::kNone;  // cached; known to be valid in `recipeEpoch`, see Recipes::isCurrent
   uint64_t recipeEpoch = 0;
-  bool shared = false;     // it is the dict of an instance (parts), not an object of its own
-  bool forgotten = false;  // unknown code may have changed it: see Objects::current
-  bool building = false;   // its recipe is being made
-  bool exposed = false;    // kFunction, kClass: unknown code may have changed its attributes
-  bool renamed = false;    // kFunction: its name, module or documentation was set
+  uint64_t changed = 0;            // the epoch of its own last change
+  std::vector<NamedRecipe> named;  // by its recipe
+  bool shared = false;             // it is the dict of an instance (parts), not an object of its own
+  bool forgotten = false;          // unknown code may have changed it: see Objects::current
+  bool building = false;           // its recipe is being made
+  bool looped = false;             // its recipe, or one below it, is part of a cycle
+  bool exposed = false;            // kFunction, kClass: unknown code may have changed its attributes
+  bool renamed = false;            // kFunction: its name, module or documentation was set
 };
 
 // An iterator or a deque: whoever is given it may move it on or change it.
@@ -118,7 +127,7 @@ inline bool isConsumed(const Virtual& v) {
 }
 
 // How a caller's frame goes on when the call under way in it returns. The state is made when an inner frame
-// needs it, and made again if a virtual object has changed since.
+// needs it, and made again if a virtual object that it names has changed since.
 struct CallSite {
   const Instr* instr = nullptr;  // null: the entry frame, or a call by C code
   size_t popped = 0;             // stack slots that the call takes
@@ -127,8 +136,11 @@ struct CallSite {
   ir::ReturnAction action = ir::ReturnAction::kPush;
   Shadow replacement;  // see ir::ReturnAction
   pyapi::Ref<> replacementObject;
-  ir::StateId state = ir::kNone;  // cached for `epoch`
+  ir::StateId state = ir::kNone;  // cached; known to be valid in `epoch`
   uint64_t epoch = 0;
+  std::vector<NamedRecipe> named;  // by the state, its parents left out
+  bool rebuildable = true;         // the caller's frame was, when the state was made
+  bool complete = false;           // everything that the state names could be described
 };
 
 struct ShadowFrame;

@@ -185,9 +185,25 @@ uint64_t openSizesOf(RecordContext& rec, ir::ValueId tensor) {
   return dims;
 }
 
+namespace {
+
+// True for an element of a list or tuple that a step has given: one result of the step among others
+// (`torch.randperm(n).tolist()`).
+bool isElementOfResult(RecordContext& rec, ir::SourceId source) {
+  const auto& nodes = rec.tables.document.sources.nodes;
+  const guard::SourceNode* node = &nodes[source];
+  const bool element = node->parent != ir::kNone;
+  while (node->kind == guard::SourceKind::kListItem || node->kind == guard::SourceKind::kTupleItem)
+    node = &nodes[node->parent];
+  return element && node->kind == guard::SourceKind::kValue;
+}
+
+}  // namespace
+
 bool opensNumbers(RecordContext& rec, ir::SourceId source) {
   const RecorderOptions& options = rec.tables.options;
   if (options.dynamic == 0) return false;
+  if (isElementOfResult(rec, source)) return true;
   if (rec.tables.attributes.isReadingOpen()) return true;
   if (options.dynamicSources != nullptr &&
       options.dynamicSources->contains(rec.tables.sources.hashOf(source)))

@@ -100,10 +100,28 @@ CallSite Snapshots::callSite(const Instr& instr, size_t popped, std::vector<Shad
   return site;
 }
 
+// True if the state in which the caller waits for the frame's result still says how it is.
+bool Snapshots::isCurrent(ShadowFrame& frame) {
+  CallSite& site = frame.site;
+  if (site.state == ir::kNone) return false;
+  if (site.epoch == virtuals_.epoch()) return true;
+  if (!site.complete || virtuals_.lastGeneralChange() > site.epoch ||
+      site.rebuildable != frame.caller->rebuildable ||
+      trace_.states[site.state].parent != callerState(*frame.caller)) {
+    return false;
+  }
+  if (!std::ranges::all_of(site.named, [&](const NamedRecipe& part) { return recipes_.isCurrent(part); }))
+    return false;
+  site.epoch = virtuals_.epoch();
+  return true;
+}
+
 ir::StateId Snapshots::callerState(ShadowFrame& frame) {
   if (frame.caller == nullptr) return ir::kNone;
   CallSite& site = frame.site;
-  if (site.state != ir::kNone && site.epoch == virtuals_.epoch()) return site.state;
+  if (isCurrent(frame)) return site.state;
+  site.named.clear();
+  const Recipes::Naming naming(recipes_, site.named);
   Operand replacement = Operand::null();
   KINTSUGI_CHECK(site.instr != nullptr || !frame.rebuildable, "a frame without a call site");
   if (ir::hasReplacement(site.action) &&
@@ -121,8 +139,12 @@ ir::StateId Snapshots::callerState(ShadowFrame& frame) {
     const size_t kept = handler.target < 0 ? 0 : static_cast<size_t>(handler.depth);
     popped = frame.caller->stack.size() - std::min(kept, frame.caller->stack.size());
   }
+  site.rebuildable = frame.caller->rebuildable;
   site.state = makeState(*frame.caller, pc, popped, site.extra, site.action, replacement);
   site.epoch = virtuals_.epoch();
+  const ir::FrameState& made = trace_.states[site.state];
+  const bool parent = made.parent == ir::kNone || trace_.states[made.parent].rebuildable;
+  site.complete = made.rebuildable == (site.rebuildable && parent);
   return site.state;
 }
 

@@ -69,6 +69,7 @@ class Snapshots final : public SnapshotMaker, public FrameStates {
   std::optional<Shadow> notedVersion(const Virtual& cls) const;
 
  private:
+  bool isCurrent(ShadowFrame& frame);
   ir::StateId callerState(ShadowFrame& frame);
   ir::ValueId build(ir::RecipeId recipe, ir::StateId snap);
   bool escapeCell(Virtual& cls);

@@ -59,7 +59,7 @@ bool Snapshots::escapeCell(Virtual& cls) {
   if (cell.value != ir::kNone) return true;
   const ir::StateId snap = stateBefore();
   cell.value = build(recipes_.add({RecipeKind::kCell, ir::kNone, {Operand::null()}}), snap);
-  virtuals_.noteChange();
+  virtuals_.noteChange(cell);
   return breaks_.isLive();
 }
 
@@ -188,7 +188,7 @@ bool Snapshots::escape(Shadow& shadow, PyObject* object) {
     v.kind = VirtualKind::kOpaque;
     v.frame.reset();
   }
-  virtuals_.noteChange();
+  virtuals_.noteChange(v);
   if (depth.value == 1 && instruction_.isUntouched(frames_.current()->stack.size())) {
     instruction_.forgetState();  // later snapshots have to name the object that was built
     stateBefore();

@@ -517,6 +517,14 @@ def tensor_default_item(self: Any, key: torch.Tensor, /) -> Any:
     return default_item(self, key)
 
 
+def select_at(self: torch.Tensor, index: int, /) -> torch.Tensor:
+    """tensor[index], where the index varies: torch's own code for it would take its value."""
+    size = self.size(0)
+    if index >= size or index < -size:
+        return self[index]  # raises IndexError
+    return self.select(0, index)
+
+
 def update_dict(self: dict[Any, Any], pairs: Iterable[Any], /) -> None:
     at = 0
     for pair in pairs:

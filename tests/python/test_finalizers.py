@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -675,3 +676,26 @@ def test_like_eager(function: Callable[[torch.Tensor], Any]) -> None:
         assert seen[0] == seen[1], f"call {turn}"
     if function.__name__ in FOLLOWED:
         assert compiled.stats().hits > len(VALUES) / 2
+
+
+def test_a_recording_grows_linearly_while_an_object_is_followed() -> None:
+    """Before each instruction the recorder asks whether the object has ended; what was made before does not count."""
+
+    def sums(x: torch.Tensor, turns: int) -> torch.Tensor:
+        followed = Noted("one")
+        for _ in range(turns):
+            a, b = [x, x + 1], (x * 2, {"c": x})
+            x = a[0] + a[1] + b[0] + b[1]["c"]
+        return x + followed.one()
+
+    def seconds(turns: int) -> float:
+        compiled = kintsugi.compile(sums, backend="eager")
+        begin = time.thread_time()
+        compiled(torch.zeros(2), turns)
+        passed = time.thread_time() - begin
+        assert compiled.stats().op_count > 5 * turns
+        return passed
+
+    seconds(4)
+    assert min(seconds(3200) for _ in range(2)) < 18 * min(seconds(400) for _ in range(3))
+    LOG.clear()

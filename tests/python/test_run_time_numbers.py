@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 import kintsugi
 from bench import compare
@@ -56,10 +57,11 @@ INTEGERS: dict[str, Callable[[torch.Tensor, int], Any]] = {
     "padding": lambda x, n: F.pad(x, (n, 0)),
     "random": lambda x, n: torch.rand(n),
     "arithmetic": lambda x, n: x * (n // 2 + n % 3),
+    "index": lambda x, n: (x[n], x[-n], x.view(1, 8).T[n], x[n].add_(1), x[n].shape),
+    "identity": lambda x, n: (x * n, n is None, None is n, n is not x, n is text, [n] != n),
 }
 
 PINNED: dict[str, Callable[[torch.Tensor, int], Any]] = {
-    "index": lambda x, n: x[n],
     "dimension": lambda x, n: x[None, None].sum(n % 3),
     "chunks": lambda x, n: (x.chunk(n), x.split(n)),
     "unfold": lambda x, n: x.unfold(0, n, 1),
@@ -130,6 +132,95 @@ def bisect_left_by_hand(numbers: list[int], number: int) -> int:
 @pytest.mark.parametrize("name", PINNED)
 def test_pinned(name: str) -> None:
     check(lambda x, n: PINNED[name](x, int(n.item())))
+
+
+def test_index_out_of_bounds() -> None:
+    """A run whose index is out of bounds leaves the trace, and raises what the subscript raises."""
+
+    def pick(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x[n] + 1
+
+    compiled = kintsugi.compile(pick, backend="eager")
+    for x in (torch.rand(4), torch.rand(3, 2, requires_grad=True), torch.tensor(1.0)):
+        for n in (0, 1, 2, -1, 7, -4, 3, -9):
+            assert run(lambda y, _: compiled(x, n), n) == run(lambda y, _: pick(x, n), n), n
+    assert compiled.stats().hits > 8
+
+
+def test_index_under_a_transform_and_of_a_subclass() -> None:
+    def pick(x: torch.Tensor, n: int) -> torch.Tensor:
+        return torch.func.vmap(lambda row: row[n] * 2)(x)
+
+    compiled = kintsugi.compile(pick, backend="eager")
+    for n in (0, 1, 2, -1):
+        assert torch.equal(compiled(torch.ones(2, 3), n), pick(torch.ones(2, 3), n))
+
+    class Own(torch.Tensor):
+        pass
+
+    def first(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x[n]
+
+    own = torch.rand(4).as_subclass(Own)
+    compiled = kintsugi.compile(first, backend="eager")
+    for n in (0, 1, 2, -1):
+        found = compiled(own, n)
+        assert type(found) is Own and found == own[n]
+
+
+def test_elements_of_a_list_that_a_step_gave() -> None:
+    """Indices in another order in each call (DataLoader with shuffle=True) neither record again nor leave the trace."""
+
+    def rows(x: torch.Tensor) -> torch.Tensor:
+        order = torch.randperm(8).tolist()
+        return torch.stack([x[n] for n in order[:4]]) * (order[4] + 0.5) + sum(order[5:])
+
+    compiled = kintsugi.compile(rows, backend="eager")
+    x = torch.rand(8, 2)
+    for seed in range(8):
+        expected, found = (_seeded(function, x, seed) for function in (rows, compiled))
+        assert torch.equal(found, expected)
+    stats = compiled.stats()
+    assert (stats.trace_count, stats.misses, stats.side_exits) == (1, 1, 0)
+
+
+def _seeded(function: Callable[..., Any], x: torch.Tensor, seed: int) -> Any:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    return function(x)
+
+
+def test_epochs_over_a_data_loader() -> None:
+    def make() -> tuple[Callable[[], float], nn.Module]:
+        torch.manual_seed(0)
+        data = torch.utils.data.TensorDataset(torch.rand(24, 4), torch.randint(3, (24,)))
+        loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+        model = nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def epoch() -> float:
+            total = 0.0
+            for x, y in loader:
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+                total += loss.item()
+            return total
+
+        return epoch, model
+
+    plain, expected = make()
+    epoch, model = make()
+    compiled = kintsugi.compile(epoch, backend="eager")
+    for seed in range(6):
+        torch.manual_seed(seed)
+        loss = plain()
+        torch.manual_seed(seed)
+        assert compiled() == loss
+        assert torch.equal(model.weight, expected.weight)
+    stats = compiled.stats()
+    assert (stats.trace_count, stats.side_exits, stats.side_traces) == (1, 0, 0)
 
 
 def test_arguments_that_vary() -> None:

@@ -97,7 +97,7 @@ Flow addByIdentity(CallContext& ctx, Shadow& result) {
     v.parts.push_back(shadow);
     v.partObjects.push_back(std::move(item));
   }
-  rec.objects.noteChange();
+  rec.objects.noteChange(ctx.shadows[0]);
   result = Shadow::constant();
   return flow;
 }
@@ -107,7 +107,7 @@ Flow addModel(CallContext& ctx, Shadow& result) {
   const bool own = ownSet(ctx) != nullptr && ctx.total() == 2;
   if (own && isMemberByIdentity(item, ctx.args[1])) return addByIdentity(ctx, result);
   if (own && ctx.rec.guards.tryPinDeep(item, ctx.args[1])) {
-    ctx.rec.objects.noteChange();
+    ctx.rec.objects.noteChange(ctx.shadows[0]);
     result = Shadow::constant();
     return run(ctx);
   }

@@ -13,11 +13,15 @@
 #include "capture/tables/pauses.h"
 #include "pyapi/code.h"
 #include "pyapi/dict.h"
+#include "pyapi/exception_state.h"
 #include "pyapi/imports.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/plain.h"
 #include "pyapi/types.h"
+#include "torchapi/global_state.h"
+#include "torchapi/tensor_desc.h"
+#include "torchapi/transforms.h"
 
 namespace kintsugi::capture {
 
@@ -125,10 +129,11 @@ Flow listAppend(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
 }
 
 Flow setAdd(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  const Shadow set = f.top(static_cast<int>(in.arg) + 1);
   if (!rec.guards.tryPinDeep(f.top(), act.peek(1))) rec.abort(diag::Code::KTG0303, {"set"});
   Flow flow = rec.execute(act, in);
   f.drop(1);
-  rec.objects.noteChange();
+  rec.objects.noteChange(set);
   return flow;
 }
 
@@ -422,10 +427,22 @@ bool indexesByTensors(const ShadowFrame* frame, PyObject* index) {
   return false;
 }
 
+// True for `tensor[n]` with a run-time number, where the comparisons of the polyfill may be guards.
+bool selectsAtRunTime(RecordContext& rec, const ShadowFrame& f, Activation& act) {
+  PyObject *tensor = act.peek(2), *index = act.peek(1);
+  if (!f.stack.back().isValue() || !PyLong_CheckExact(index) || pyapi::isPolyfill(f.code)) return false;
+  if (!torchapi::isExactTensorType(Py_TYPE(tensor)) || torchapi::hasModes() || torchapi::transformsActive())
+    return false;
+  const ir::TensorDesc desc = torchapi::describe(tensor);
+  return desc.plain && !desc.sizes.empty() && rec.trace().states[rec.snapshots.stateBefore()].rebuildable;
+}
+
 Flow binarySubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* container = act.peek(2);
   if (torchapi::isTensor(container) && indexesByTensors(&f, act.peek(1)))
     return rec.callees.callInPlace(f, act, in, polyfill("index_by_tensors"), 2);
+  if (torchapi::isTensor(container) && selectsAtRunTime(rec, f, act))
+    return rec.callees.callInPlace(f, act, in, polyfill("select_at"), 2);
   Shadow shadow = f.top(2);
   if (torchapi::isTensor(container)) return operatorStep(rec, f, act, in, "getitem", 2, true);
   PyObject* method = pythonMethod(container, "__getitem__");

@@ -84,6 +84,12 @@ void VirtualTable::releaseObjects() {
   }
 }
 
+void VirtualTable::noteChange() { lastGeneralChange_ = ++epoch_; }
+
+void VirtualTable::noteChange(Virtual& v) {
+  if (v.recipe != ir::kNone) v.changed = ++epoch_;  // else no snapshot names it
+}
+
 bool VirtualTable::setEntry(Virtual& v, PyObject* key, Shadow value) {
   KINTSUGI_CHECK(v.entries && key != nullptr, "an entry of a virtual of kind ", static_cast<int>(v.kind));
   const pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));

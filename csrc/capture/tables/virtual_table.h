@@ -4,7 +4,9 @@
 // Virtual in the table, since shadows name it by number, but it is no longer found by its object.
 //
 // Recipes (see recipes.h) are cached until a virtual object that they name changes. So whoever changes one
-// calls noteChange(). The number of changes is the *epoch*; a recipe of an earlier epoch is stale.
+// calls noteChange(). The number of changes is the *epoch*: what was made or checked in this epoch is valid.
+// A change of one object leaves the recipes of those valid that don't hold it; noteChange() without an
+// object, for changes that concern frames or several objects, leaves none.
 //
 // Owned by the Recorder; the recording thread, GIL held. A Virtual stays where it is until the table dies.
 // Example:
@@ -77,8 +79,9 @@ class VirtualTable {
   bool holdsMutable(Shadow shadow) const;
 
   uint64_t epoch() const { return epoch_; }
-  void noteChange() { ++epoch_; }
-  void noteChange(const Virtual& v) { epoch_ += v.recipe != ir::kNone ? 1 : 0; }  // else no snapshot names it
+  uint64_t lastGeneralChange() const { return lastGeneralChange_; }  // the epoch that it has begun
+  void noteChange();
+  void noteChange(Virtual& v);
   void noteChange(Shadow shadow) { shadow.isVirtual() ? noteChange((*this)[shadow]) : noteChange(); }
 
   // Entries of dicts and attributes of instances, as far as the trace knows them. Setters return false if
@@ -95,6 +98,7 @@ class VirtualTable {
   std::vector<uint32_t> iterators_;
   std::vector<uint32_t> classes_;
   uint64_t epoch_ = 1;
+  uint64_t lastGeneralChange_ = 0;
 };
 
 }  // namespace kintsugi::capture

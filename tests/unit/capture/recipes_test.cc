@@ -84,6 +84,33 @@ TEST(Recipes, AreMadeAgainAfterAChange) {
   EXPECT_EQ(f.trace.recipes[second].parts[0].id, 7U);
 }
 
+// The lists in `(changed, kept)`.
+TEST(Recipes, StayWhereWhatTheyHoldHasNotChanged) {
+  Fixture f;
+  const Shadow changed = f.make(VirtualKind::kList, "[1]", {Shadow::value(0)});
+  const Shadow kept = f.make(VirtualKind::kList, "[2]", {Shadow::value(1)});
+  const pyapi::Ref<> both =
+      pyapi::steal(PyTuple_Pack(2, f.virtuals[changed].object.get(), f.virtuals[kept].object.get()));
+  const Shadow pair = f.make(VirtualKind::kTuple, both.get(), {changed, kept});
+  const uint32_t first = f.operand(pair).id, other = f.operand(kept).id;
+  f.virtuals.noteChange(kept);  // but it is described as before
+  EXPECT_EQ(f.operand(pair).id, first);
+  f.virtuals[changed].parts[0] = Shadow::value(7);
+  f.virtuals.noteChange(changed);
+  EXPECT_FALSE(f.recipes.isCurrent({pair.virtualId(), first}));
+  const uint32_t second = f.operand(pair).id;
+  EXPECT_NE(second, first);
+  EXPECT_TRUE(f.recipes.isCurrent({pair.virtualId(), second}));
+  EXPECT_FALSE(f.recipes.isCurrent({pair.virtualId(), first}));
+  EXPECT_EQ(f.operand(kept).id, other);
+  EXPECT_EQ(f.trace.recipes[second].parts[1].id, other);
+  f.virtuals.noteChange();  // anything may have changed: described again, with the same result
+  EXPECT_EQ(f.operand(pair).id, second);
+  f.virtuals[changed].value = 9;  // it was built
+  f.virtuals.noteChange(changed);
+  EXPECT_EQ(f.recipeOf(pair).parts[0].kind, OperandKind::kValue);
+}
+
 TEST(Recipes, NameAnObjectThatWasBuiltByItsValue) {
   Fixture f;
   const Shadow list = f.make(VirtualKind::kList, "[1]", {Shadow::value(0)});

@@ -125,7 +125,7 @@ TEST(Snapshots, OfAnInnerFrameShareTheCallers) {
   Fixture f;
   inFrame("here([1])", [&](ShadowFrame& outer) {
     outer.stack = {};
-    f.listAt(outer, 0, {Shadow::value(0)});
+    const Shadow list = f.listAt(outer, 0, {Shadow::value(0)});
     inFrame("here(2)", [&](ShadowFrame& inner) {
       Instr call;
       call.start = 10;
@@ -138,9 +138,20 @@ TEST(Snapshots, OfAnInnerFrameShareTheCallers) {
       EXPECT_EQ(f.state(parent).pc, 14);  // the call is under way
       f.begin(inner, 6);
       EXPECT_EQ(f.state(f.snapshots.stateBefore()).parent, parent);
-      f.virtuals.noteChange();  // a list of the caller, say
+      const pyapi::Ref<> made = value("[3]");
+      Virtual& other = f.virtuals[f.virtuals.add(VirtualKind::kList, made.get())];
+      other.recipe = 0;
+      f.virtuals.noteChange(other);  // the caller's state does not name it
+      f.begin(inner, 7);
+      EXPECT_EQ(f.state(f.snapshots.stateBefore()).parent, parent);
+      f.virtuals[list].parts[0] = Shadow::value(5);
+      f.virtuals.noteChange(list);
       f.begin(inner, 8);
-      EXPECT_NE(f.state(f.snapshots.stateBefore()).parent, parent);
+      const ir::StateId second = f.state(f.snapshots.stateBefore()).parent;
+      EXPECT_NE(second, parent);
+      f.virtuals.noteChange();  // anything may have changed
+      f.begin(inner, 9);
+      EXPECT_NE(f.state(f.snapshots.stateBefore()).parent, second);
     });
   });
 }
