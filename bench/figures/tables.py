@@ -269,7 +269,7 @@ def windows(book: Book) -> str:
     """Programs in which tensors are the smaller part, of all of them together: eager mode's time as a multiple of ours."""
     rows = _of(book, "programs")
     lines = []
-    for system, title in ((PEER, "torch.compile, backend eager"), (REPLAY, "replay"), (INDUCTOR, "inductor"), (NATIVE, "native")):  # fmt: skip
+    for system, title in LIKE[1:]:
         having = [row for row in rows.values() if system in row["figures"]]
         good = [row["figures"][system] for row in having if "windows" in row["figures"][system]]
         if not good:

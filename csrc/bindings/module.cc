@@ -240,7 +240,7 @@ NB_MODULE(_C, m) {
     PyObject* object = function.ptr();
     return PyFunction_Check(object) &&
            torchapi::isTorchCode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(object)),
-                              PyFunction_GET_GLOBALS(object));
+                                 PyFunction_GET_GLOBALS(object));
   });
   m.def("_is_torch_module", [](nb::dict globals) { return torchapi::isTorchModule(globals.ptr()); });
   m.def("_torch_patches", [] { return torchapi::torchPatches().epoch; });

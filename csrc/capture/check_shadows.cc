@@ -114,7 +114,7 @@ class ShadowCheck {
   // The operand that is the tensor which result `place` is another name of; null: none. That is what was
   // written to: the first operand, or with `out=` one of the last. An operator may give an argument back,
   // too: of a list
-  // (`broadcast_tensors`) the one at the result's place.
+  // (torch.broadcast_tensors) the one at the result's place.
   static const ir::Operand* earlierName(const ir::Trace& trace, const ir::Instruction& ins,
                                         std::span<const ir::Operand> operands, size_t place) {
     const std::string_view op = trace.opNames[ins.opName];
