@@ -266,7 +266,7 @@ def programs(book: Book) -> str:
 
 
 def windows(book: Book) -> str:
-    """Programs in which tensors are the smaller part, of all of them together: eager mode's time as a multiple of ours."""
+    """Programs in which tensors are the smaller part, all of them together: multiples of eager mode's speed."""
     rows = _of(book, "programs")
     lines = []
     for system, title in LIKE[1:]:
