@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "capture/recorder_tables.h"
+#include "pyapi/containers.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/plain.h"
 #include "pyapi/types.h"
@@ -63,11 +64,21 @@ class ShadowCheck {
   }
 
  private:
-  // Tensors, lists and dicts can change, so a constant shadow is only right for them if they are pinned.
+  // What can change is only a constant if it is pinned.
   bool isConstant(PyObject* object) {
-    const bool changes = torchapi::isTensor(object) || PyList_CheckExact(object) || PyDict_CheckExact(object);
-    return !changes || recorder_.tables.constants.contains(object) ||
-           recorder_.tables.frozen.wasAdded(object);
+    if (recorder_.tables.constants.contains(object) || recorder_.tables.frozen.wasAdded(object)) return true;
+    if (PyTuple_CheckExact(object)) {
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
+        if (!isConstant(PyTuple_GET_ITEM(object, i))) return false;
+      }
+    } else if (PyFrozenSet_CheckExact(object)) {
+      PyObject* item;
+      for (Py_ssize_t at = 0; pyapi::nextSetItem(object, &at, &item);) {
+        if (!isConstant(item)) return false;
+      }
+    }
+    return !torchapi::isTensor(object) && !PyList_CheckExact(object) && !PyDict_CheckExact(object) &&
+           !PySet_Check(object) && !PyByteArray_CheckExact(object);
   }
   bool isSource(ir::SourceId id, PyObject* object) {
     if (id >= recorder_.tables.sources.size()) {
