@@ -6,6 +6,7 @@
 
 #include "capture/interpreter.h"
 #include "capture/plain_objects.h"
+#include "pyapi/containers.h"
 #include "pyapi/frame.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/plain.h"
@@ -65,10 +66,21 @@ class ShadowCheck {
   }
 
  private:
-  // Tensors, lists and dicts can change, so a constant shadow is only right for them if they are pinned.
+  // What can change is only a constant if it is pinned.
   bool isConstant(PyObject* object) {
-    const bool changes = torchapi::isTensor(object) || PyList_CheckExact(object) || PyDict_CheckExact(object);
-    return !changes || known_.constants.contains(object) || known_.frozen.wasAdded(object);
+    if (known_.constants.contains(object) || known_.frozen.wasAdded(object)) return true;
+    if (PyTuple_CheckExact(object)) {
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
+        if (!isConstant(PyTuple_GET_ITEM(object, i))) return false;
+      }
+    } else if (PyFrozenSet_CheckExact(object)) {
+      PyObject* item;
+      for (Py_ssize_t at = 0; pyapi::nextSetItem(object, &at, &item);) {
+        if (!isConstant(item)) return false;
+      }
+    }
+    return !torchapi::isTensor(object) && !PyList_CheckExact(object) && !PyDict_CheckExact(object) &&
+           !PySet_Check(object) && !PyByteArray_CheckExact(object);
   }
   bool isSource(ir::SourceId id, PyObject* object) {
     if (id >= known_.sources.size()) {

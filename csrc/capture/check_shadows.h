@@ -6,8 +6,11 @@
 //            hold the exception that is handled outside of the frame, which no snapshot names
 //            (PUSH_EXC_INFO puts it there, SWAP and COPY move it, RERAISE drops it).
 //  kConst    an object that can't change: plain, a class, function, module, code object, range, descriptor
-//            of a C type, enum member, or a tuple of such; or an object whose identity is pinned
-//  kSource   the object that the path led to when it was read
+//            of a C type, enum member, or a tuple or frozen set of such; or an object whose identity is
+//            pinned. Such a shadow has no object of its own to compare with: what the frame holds is the
+//            constant. What is checked is that it is no tensor, list, dict, set or bytearray that nobody has
+//            pinned, and holds none in tuples and frozen sets
+//  kSource   the object that the path led to when it was read; if it is plain, one of the same type and value
 //  kValue    a number of the value's type; or the tensor that the trace knows under this value, or an input
 //            whose source led to it (two inputs that a guard makes one may go by either name)
 //  kVirtual  the virtual's object
