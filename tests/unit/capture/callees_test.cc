@@ -266,7 +266,6 @@ TEST(Callees, ResumeAGeneratorOfTheTrace) {
     f.virtuals[made].frame = std::make_unique<ShadowFrame>();
     f.virtuals[made].frame->code = real.code;
     f.virtuals[made].frame->locals = {Shadow::value(1)};
-    f.virtuals[made].recipe = 3;  // it was named while it waited
     ShadowFrame caller;
     f.frames.setCurrent(&caller);
     PendingFrame pending;
@@ -274,12 +273,13 @@ TEST(Callees, ResumeAGeneratorOfTheTrace) {
     pending.shadows = {Shadow::value(9)};  // sent
     f.callees.expectFrame(std::move(pending));
     EXPECT_TRUE(f.callees.throwsInto(*real.act));
+    f.virtuals[made].recipe = 0;
     const uint64_t epoch = f.virtuals.epoch();
     ASSERT_TRUE(f.callees.acceptFrame(*real.act));
     EXPECT_EQ(f.entered().locals, (std::vector<Shadow>{Shadow::value(1)}));
     EXPECT_EQ(f.entered().stack, (std::vector<Shadow>{Shadow::value(9)}));
     EXPECT_EQ(f.virtuals[made].frame, nullptr);  // it runs
-    EXPECT_GT(f.virtuals[made].changed, epoch);  // that recipe is stale
+    EXPECT_GT(f.virtuals[made].changed, epoch);  // the recipe of the generator that waits is stale
     EXPECT_FALSE(f.callees.throwsInto(*real.act));
   });
 }

@@ -173,7 +173,7 @@ TEST(Heap, DeletesFromADictOfTheTrace) {
   const pyapi::Ref<> dict = value("{'key': 1}");
   const Shadow made = f.virtuals.add(VirtualKind::kDict, dict.get());
   f.virtuals.setEntry(f.virtuals[made], f.key.get(), Shadow::value(1));
-  f.virtuals[made].recipe = 3;
+  f.virtuals[made].recipe = 0;
   const uint64_t epoch = f.virtuals.epoch();
   ASSERT_TRUE(f.heap.deleteItem(made, dict.get(), f.key.get()));
   EXPECT_TRUE(f.writer.written.empty());
