@@ -11,7 +11,7 @@
 
 namespace kintsugi::passes {
 
-// Those that differ from what native code gives out.
+// Those that differ from what native code gives out. `segment` as it was recorded, with all of its writes.
 std::vector<ir::ResultVersion> resultVersions(const ir::Trace& segment);
 
 }  // namespace kintsugi::passes
