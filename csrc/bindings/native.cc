@@ -134,7 +134,7 @@ nb::list accuracies() {
 
 // (operand, how, wanted operands) of each entry of KTG_SAVES; operand -1: the result.
 nb::list savesOf(ops::Operator op) {
-  constexpr const char* kHow[] = {"itself", "view", "widened", "folded", "unless bools"};
+  constexpr const char* kHow[] = {"itself", "view", "widened", "folded", "unless bools", "unless a mean"};
   nb::list out;
   for (const ops::Saved& saved : ops::savedBy(op)) {
     out.append(nb::make_tuple(saved.what, kHow[static_cast<size_t>(saved.as)], saved.wanted));

@@ -4,6 +4,7 @@
 #include "capture/call_context.h"
 #include "capture/enum_member.h"
 #include "capture/guards.h"
+#include "capture/hashes.h"
 #include "capture/plain_objects.h"
 #include "capture/special_methods.h"
 #include "pyapi/known_objects.h"
@@ -241,6 +242,17 @@ bool Guards::pinContainer(Shadow& shadow, PyObject* container) {
 
 namespace {
 
+// Is it one of the keys that the trace has added? Those that the program hashes are found by identity.
+bool isFresh(PyObject* added, PyObject* key) {
+  if (!isHashedInPython(key)) return PyDict_Contains(added, key) == 1;
+  PyObject *other = nullptr, *value = nullptr;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(added, &position, &other, &value) != 0) {
+    if (other == key) return true;
+  }
+  return false;
+}
+
 // The keys that a dict had at entry, in order; null if deletions have changed the order.
 pyapi::Ref<> keysBefore(PyObject* dict, const Overlay* overlay) {
   pyapi::Ref<> keys = pyapi::steal(PySequence_List(dict));
@@ -249,7 +261,7 @@ pyapi::Ref<> keysBefore(PyObject* dict, const Overlay* overlay) {
   pyapi::Ref<> before = pyapi::steal(PyList_New(0));
   for (Py_ssize_t i = 0; before && i < PyList_GET_SIZE(keys.get()); ++i) {
     PyObject* key = PyList_GET_ITEM(keys.get(), i);
-    const bool fresh = overlay->fresh && PyDict_Contains(overlay->fresh.get(), key) == 1;
+    const bool fresh = overlay->fresh && isFresh(overlay->fresh.get(), key);
     if (!fresh && PyList_Append(before.get(), key) < 0) return {};
   }
   return before;

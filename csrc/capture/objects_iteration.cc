@@ -3,6 +3,7 @@
 #include "capture/objects.h"
 
 #include "capture/foreign.h"
+#include "capture/hashes.h"
 #include "pyapi/items.h"
 #include "pyapi/types.h"
 
@@ -48,6 +49,17 @@ bool Objects::orderIsKnown(Shadow shadow, PyObject* set) {
   return shadow.isConst() || (shadow.isVirtual() && virtualOf(shadow).kind == VirtualKind::kSet);
 }
 
+namespace {
+
+// Ends the recording where an entry can only be named by hashing its key in Python code of the program's.
+bool canName(BreakSink& breaks, PyObject* key) {
+  if (!isHashedInPython(key)) return true;
+  breaks.abort(diag::Code::KTG0102, {"__hash__"});
+  return false;
+}
+
+}  // namespace
+
 // `what`: 0 keys, 1 values, 2 items
 std::optional<std::vector<Shadow>> Objects::dictParts(Shadow shadow, PyObject* dict, int64_t what) {
   if (!roles_.containers.pinKeys(shadow, dict)) return std::nullopt;
@@ -60,6 +72,7 @@ std::optional<std::vector<Shadow>> Objects::dictParts(Shadow shadow, PyObject* d
       continue;
     }
     PyObject* key = PyList_GET_ITEM(keys.get(), i);
+    if (!canName(roles_.breaks, key)) return std::nullopt;
     PyObject* value = PyDict_GetItemWithError(dict, key);
     if (value == nullptr) return std::nullopt;
     parts.push_back(dictEntry(shadow, dict, key, value));
@@ -203,6 +216,7 @@ std::optional<Shadow> Objects::advanceView(Shadow view, int64_t at, PyObject* it
   if (!keys || at >= PyList_GET_SIZE(keys.get())) return std::nullopt;
   if (v.index == 0) return Shadow::constant();
   PyObject* key = PyList_GET_ITEM(keys.get(), at);
+  if (!canName(roles_.breaks, key)) return std::nullopt;
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (value == nullptr) return std::nullopt;
   Shadow entry = dictEntry(v.parts[0], dict, key, value);

@@ -1,5 +1,6 @@
 #include "capture/open_values.h"
 
+#include "capture/hashes.h"
 #include "capture/recorder_tables.h"
 #include "pyapi/plain.h"
 #include "torchapi/tensor_desc.h"
@@ -30,16 +31,11 @@ bool isVaryingKey(RecordContext& rec, Shadow shadow, PyObject* key) {
 
 bool isVaryingLookUp(RecordContext& rec, Shadow shadow, PyObject* key, PyObject* dict) {
   if (isVaryingText(rec, shadow, key)) return true;
-  if (!isVaryingKey(rec, shadow, key) || PyDict_GET_SIZE(dict) == 0 || pyapi::needsProgram(dict, key))
-    return false;
-  PyTypeObject* type = nullptr;
-  PyObject* value;
-  for (Py_ssize_t at = 0; PyDict_Next(dict, &at, nullptr, &value) != 0;) {
-    if (type != nullptr && Py_TYPE(value) != type) return false;
-    type = Py_TYPE(value);
-    if (!isPlain(value) && !torchapi::isExactTensorType(type)) return false;
-  }
-  return true;
+  return isVaryingKey(rec, shadow, key) && PyDict_GET_SIZE(dict) != 0 && !pyapi::needsProgram(dict, key);
+}
+
+bool pinKey(RecordContext& rec, Shadow& shadow, PyObject* key) {
+  return !isHashedInPython(key) && rec.guards.tryPinDeep(shadow, key);
 }
 
 bool hasVaryingLength(RecordContext& rec, PyObject* container) {

@@ -12,7 +12,6 @@
 #include "passes/order_steps.h"
 #include "passes/pass_statistics.h"
 #include "passes/program_verifier.h"
-#include "passes/result_versions.h"
 #include "torchapi/eager_traits.h"
 
 namespace kintsugi::driver {
@@ -101,7 +100,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
   if (plan != nullptr) {
     plan->minWorkPerThread =
         static_cast<int64_t>(variant.parts * static_cast<double>(plan->minWorkPerThread));
-    if (!info.callsOnly) plan->versions = passes::resultVersions(given.segment);
+    if (!info.callsOnly) plan->versions = given.versions;
   }
   return plan;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "driver/native_variants.h"
+#include "ir/result_version.h"
 #include "ir/trace.h"
 #include "runtime/native_plan.h"
 
@@ -35,6 +36,9 @@ struct NativeSegmentInfo {
   bool restride = false;     // what calls return may lie otherwise than described: it is copied
   bool needsKernels = true;  // without any, the segment is refused
   bool autotune = false;     // variants are tried
+  // What version counters say of its results, by the writes of the program: some of them are no operators of
+  // the segment any more once it is prepared.
+  std::vector<ir::ResultVersion> versions = {};
 };
 
 // Null, with a reason, where the segment stays with replay.

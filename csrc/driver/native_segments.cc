@@ -25,6 +25,7 @@
 #include "ops/operator.h"
 #include "passes/extract_segment.h"
 #include "passes/gradient_graph.h"
+#include "passes/result_versions.h"
 #include "passes/segment_passes.h"
 #include "runtime/native_runner.h"
 #include "runtime/replay_program.h"
@@ -542,6 +543,7 @@ void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
                            options.strict,
                            options.contract,
                            options.keepMemory};
+    info.versions = passes::resultVersions(info.segment);
     passes::prepareSegment({info.segment, {.traits = operatorTraits}});
     info.autotune = options.autotune;
     const bool described = describeInputs(info);

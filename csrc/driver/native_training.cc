@@ -7,6 +7,7 @@
 #include "ir/segments.h"
 #include "passes/free_gradients.h"
 #include "passes/pass_log.h"
+#include "passes/result_versions.h"
 #include "passes/segment_passes.h"
 #include "passes/split_gradients.h"
 
@@ -41,6 +42,7 @@ std::unique_ptr<NativePlan> build(const ir::Trace& segment, bool callsOnly, bool
   info.callsOnly = callsOnly;
   info.restride = !callsOnly;
   info.needsKernels = false;
+  info.versions = passes::resultVersions(segment);
   NativeSummary part;
   std::unique_ptr<NativePlan> plan = buildNativePlan(info, part, reason);
   if (plan != nullptr) {

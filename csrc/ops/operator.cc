@@ -77,6 +77,7 @@ struct Packet {
   std::string_view name;
   uint32_t traits;
 };
+#define KTG_FRESH bitOf(Trait::kFresh)
 #define KTG_SIZES_OF_DATA bitOf(Trait::kSizesOfData)
 #define KTG_SIZES_OF_MASKS bitOf(Trait::kSizesOfMasks)
 #define KTG_RANK_OF_SIZES bitOf(Trait::kRankOfSizes)

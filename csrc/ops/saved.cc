@@ -28,6 +28,8 @@ consteval Saved::As readAs(char c) {
       return Saved::As::kFolded;
     case 'm':
       return Saved::As::kUnlessBools;
+    case 'p':
+      return Saved::As::kUnlessMean;
     default:
       throw "a way to keep a tensor";
   }

@@ -11,6 +11,7 @@
 //   KTG_SAVES("1w")         with as many dimensions as the result: itself if it has them, else a view
 //   KTG_SAVES("0f:1")       as matrix products fold it: itself, a view or a copy (passes/kept_by_eager.h)
 //   KTG_SAVES("3m")         itself, if it is no mask of bools (else a copy)
+//   KTG_SAVES("0p")         of a pool to sizes (operand 1), unless all of them are 1: that is a mean
 //   KTG_SAVES("0:0!")       by a node of its own, which runs for the gradients of those operands alone
 //   KTG_SAVES("o")          a tensor of the node's own (statistics, a mask)
 // Operators without an entry keep nothing. Those that are KTG_TAPED may have none either: autograd itself
@@ -28,7 +29,7 @@ namespace kintsugi::ops {
 
 struct Saved {
   static constexpr int8_t kResult = -1, kOwn = -2;
-  enum class As : uint8_t { kItself, kView, kWidened, kFolded, kUnlessBools };
+  enum class As : uint8_t { kItself, kView, kWidened, kFolded, kUnlessBools, kUnlessMean };
 
   int8_t what = kResult;  // an operand, the result, or a tensor of the node's own
   As as = As::kItself;

@@ -41,7 +41,17 @@ bool canJoin(const ir::TensorDesc& meta, size_t count) {
   return true;
 }
 
+// A pool to one element of each plane, which ATen computes as a mean.
+bool isMean(const ir::Trace& trace, const Operand& sizes) {
+  const auto isOne = [](const Operand& size) { return size.kind == ir::OperandKind::kInt && size.i == 1; };
+  return sizes.kind == ir::OperandKind::kList ? std::ranges::all_of(trace.listOf(sizes), isOne)
+                                              : isOne(sizes);
+}
+
 bool isWanted(const ir::Trace& trace, const ops::Saved& saved, std::span<const Operand> operands) {
+  if (saved.as == ops::Saved::As::kUnlessMean && operands.size() > 1 && isMean(trace, operands[1])) {
+    return false;
+  }
   bool wanted = saved.wanted == 0;
   for (size_t k = 0; k < operands.size() && k < 16; ++k) {
     wanted = wanted || ((saved.wanted >> k & 1) != 0 && isActive(trace, operands[k]));

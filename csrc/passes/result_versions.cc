@@ -17,6 +17,17 @@ struct Memory {
   uint32_t before = 0;  // writes to the base before the view was made
 };
 
+// A conversion that is known to convert something, so that its result is a copy.
+bool isConverted(const ir::Trace& trace, const ir::Instruction& ins) {
+  using ops::Operator;
+  const Operator op = trace.operatorOf(ins);
+  const auto operands = trace.operandsOf(ins);
+  const bool converts = op == Operator::kToDtype || op == Operator::kToOther || op == Operator::kTypeAs ||
+                        op == Operator::kContiguous;
+  return converts && !operands.empty() && operands[0].isValue() &&
+         trace.values[operands[0].id].meta != ir::kNone && trace.values[ins.firstResult].meta != ir::kNone;
+}
+
 }  // namespace
 
 std::vector<ir::ResultVersion> resultVersions(const ir::Trace& segment) {
@@ -46,7 +57,9 @@ std::vector<ir::ResultVersion> resultVersions(const ir::Trace& segment) {
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       Memory& made = memory[ins.firstResult + r];
       if (sharing == Sharing::kNone) {
-        const bool fresh = values.empty() || ops::has(segment.operatorOf(ins), ops::Trait::kFresh);
+        const std::string_view name = segment.opNames[ins.opName];
+        const bool fresh = values.empty() || ops::has(name, ops::Trait::kFresh) ||
+                           ops::has(name, ops::Trait::kMakesEmpty) || isConverted(segment, ins);
         made.base = fresh ? ins.firstResult + r : ir::kNone;
       } else if (operands[0].isValue()) {
         made = memory[operands[0].id];

@@ -15,7 +15,8 @@
 
 namespace kintsugi::passes {
 
-// The results whose version differs from that which native code gives them.
+// The results whose version differs from that which native code gives them. `segment` is given as it was
+// recorded, with all of its writes.
 std::vector<ir::ResultVersion> resultVersions(const ir::Trace& segment);
 
 }  // namespace kintsugi::passes

@@ -55,6 +55,16 @@ void clearAll(std::span<Value> values) {
   }
 }
 
+// A tensor whose contents no gradient depends on. Operators may check indices, so these are 0.
+void* newStandIn(const torchapi::TensorLayout& layout) {
+  void* made = torchapi::newTensor(layout);
+  if (layout.dtype == ir::DType::kI64 || layout.dtype == ir::DType::kI32) {
+    const torchapi::MemoryExtent memory = torchapi::memoryExtent(made);
+    std::memset(torchapi::dataPointer(made), 0, static_cast<size_t>(memory.end - memory.begin));
+  }
+  return made;
+}
+
 // Restores the grad mode at its end.
 class GradModeScope {
  public:
@@ -130,7 +140,7 @@ class TrainingRunner::NativeCode : public torchapi::GradNodeCode {
     if (code == nullptr || !code->hasFree) return false;
     std::vector<Value> inputs;
     for (const torchapi::TensorLayout& layout : code->plans.freeInputs) {
-      inputs.push_back({.kind = ValueKind::kTensor, .tensor = torchapi::newTensor(layout)});
+      inputs.push_back({.kind = ValueKind::kTensor, .tensor = newStandIn(layout)});
     }
     for (size_t k = 0; k < leaves.size(); ++k) {
       const uint32_t input = code->plans.freeLeaves[k];

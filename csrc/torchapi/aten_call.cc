@@ -1,11 +1,15 @@
 #include "torchapi/aten_call.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <exception>
+#include <optional>
 #include <vector>
 
+#include "ops/operator.h"
 #include "support/check.h"
 #include "torchapi/boxed_args.h"
 #include "torchapi/op_schema.h"
@@ -104,6 +108,8 @@ struct AtenCall::Impl {
   std::vector<Result> results;
   std::vector<Slot> slots;
   bool onlyTensor = false;  // one tensor result, by far the most frequent case
+  bool isFactory = false;   // takes no tensors: torch's bindings call it below autograd, so its writes to the
+                            // new memory are not counted
 
   bool fits(const c10::IValue& value, ValueKind kind) const;
   bool resultsFit(const std::vector<c10::IValue>& stack) const;
@@ -126,6 +132,12 @@ std::unique_ptr<AtenCall> AtenCall::make(const ir::Trace& trace, uint32_t instru
   if (!impl->args.lower(trace, ins, *impl->schema, reason)) {
     return nullptr;
   }
+  const auto isTensor = [](const OpSchema::Arg& arg) {
+    return arg.cls == ArgClass::kTensor || arg.cls == ArgClass::kTensorList ||
+           arg.cls == ArgClass::kOptionalTensorList;
+  };
+  impl->isFactory = ops::isTorchs(name) && std::ranges::none_of(impl->schema->args, isTensor) &&
+                    std::ranges::all_of(impl->schema->results, isTensor);
   uint32_t used = 0;
   const auto& results = impl->schema->results;
   for (size_t k = 0; k < results.size(); ++k) {
@@ -246,6 +258,8 @@ AtenCall::Status AtenCall::run(Value* values, CallState& state) const {
   std::vector<c10::IValue>& stack = state.impl_->stack;
   try {
     impl_->args.push(values, stack);
+    std::optional<at::AutoDispatchBelowADInplaceOrView> below;
+    if (impl_->isFactory) below.emplace();
     impl_->schema->op.callBoxed(&stack);
   } catch (const InternalError&) {  // an error of ours, not of the operator
     stack.clear();

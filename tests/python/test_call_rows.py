@@ -142,6 +142,42 @@ def test_as_in_eager_mode(
     assert call_models.process_state() == before, "the row has to say that it changes the process"
 
 
+CALLED: Any = None
+IN_PYTHON = [(name, function, row) for name, function, row in ROWS if inspect.isfunction(function)]
+
+
+def another(*args: Any, **keywords: Any) -> Any:
+    return "another", len(args)
+
+
+@pytest.mark.parametrize("name, function, row", IN_PYTHON, ids=[name for name, _, _ in IN_PYTHON])
+def test_another_function_in_its_place(name: str, function: Callable[..., Any], row: dict[str, Any]) -> None:
+    """What is known of a function of Python code holds for that function, not for another one of its name."""
+
+    def outcomes(program: Callable[..., Any], makers: tuple[str, ...], given: bool) -> list[Any]:
+        global CALLED
+        found = []
+        for k, called in enumerate([function, function, another, function, another, another]):
+            CALLED = called
+            args = (called, *_args(makers, k % 2)) if given else _args(makers, k % 2)
+            if called is another:
+                found.append(program(*args))
+            else:
+                call_arguments.outcome(program, args)
+        return found
+
+    def seen() -> list[list[Any]]:
+        found = []
+        for makers in tried:
+            by_name = kintsugi.compile(lambda *args: CALLED(*args), backend="eager")
+            as_argument = kintsugi.compile(lambda f, *args: f(*args), backend="eager")
+            found += [outcomes(by_name, makers, False), outcomes(as_argument, makers, True)]
+        return found
+
+    tried = in_fork(lambda: _arguments(name, function, 1)) or [()]
+    assert in_fork(seen) == [[("another", len(makers))] * 3 for makers in tried for _ in range(2)]
+
+
 UNSTABLE = {
     "builtins.hash:hash": {"method", "object", "bare object"},  # where they lie in memory
     # The first one's __setstate__ reads what it is given unseen; the memo of the other holds addresses.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import operator
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -136,3 +138,139 @@ def test_comparisons(program: Callable[..., Any], dynamic: bool | None, backend:
         expected = repr(program(x, 3)), list(LOG)
         LOG.clear()
         assert (repr(compiled(x, 3)), LOG) == expected
+
+
+class Ordered(Key):
+    def __lt__(self, other: Ordered) -> bool:
+        LOG.append(f"lt {self.n} {other.n}")
+        return self.n < other.n
+
+
+KEYS: list[Any] = [Ordered(2), Ordered(0), Ordered(1)]
+
+
+def popped(made: dict[Any, int]) -> dict[Any, int]:
+    made.pop(KEYS[0])
+    return made
+
+
+def added(made: dict[Any, int]) -> dict[Any, int]:
+    made["plain"] = 7
+    return made
+
+
+def iterated(made: dict[Any, int]) -> Any:
+    iterator = iter(made.items())
+    return next(iterator), next(iter(made.values())), list(iterator)
+
+
+def stored_each(made: dict[Any, int]) -> Any:
+    other: dict[Any, Any] = {}
+    for key in made:
+        other[key] = other[key, 1] = 3
+        other.setdefault(key, 4)
+    for key in list(made):
+        made[key] = 5
+    return other
+
+
+def deleted_each(made: dict[Any, int]) -> None:
+    for key in list(made):
+        del made[key]
+
+
+def updated_each(made: dict[Any, int]) -> Any:
+    other: dict[Any, int] = {}
+    for key in made:
+        other.update({key: 1})
+    return other
+
+
+WHOLE: dict[str, Callable[[dict[Any, int]], Any]] = {
+    "copy": lambda made: made.copy(),
+    "dict": dict,
+    "stars": lambda made: {**made},
+    "or": lambda made: made | {"x": 1},
+    "or in place": lambda made: operator.ior(made, {"x": 1}),
+    "update": lambda made: {}.update(made),
+    "copy.copy": copy.copy,
+    "fromkeys": dict.fromkeys,
+    "ordered": OrderedDict,
+    "defaultdict": lambda made: defaultdict(int, made),
+    "keys": lambda made: list(made.keys()),
+    "values": lambda made: list(made.values()),
+    "items": lambda made: list(made.items()),
+    "reversed": lambda made: list(reversed(made)),
+    "sorted": sorted,
+    "sorted items": lambda made: sorted(made.items(), key=lambda item: item[1]),
+    "min": min,
+    "sum": lambda made: sum(made.values()),
+    "loop": lambda made: [value for value in made.values()],
+    "comprehension": lambda made: {key: value for key, value in made.items()},
+    "zip": lambda made: list(zip(made, made.values(), strict=True)),
+    "iterators": iterated,
+    "popitem": lambda made: made.popitem(),
+    "clear": lambda made: made.clear(),
+    "equal": lambda made: made == dict(made),
+    "set": set,
+    "values behind a deletion": lambda made: list(popped(made).values()),
+    "items behind a deletion": lambda made: list(popped(made).items()),
+    "keys behind an addition": lambda made: list(added(made)),
+    "values behind an addition": lambda made: list(added(made).values()),
+    "tuples": lambda made: list({(key, 1): 2 for key in made}.items()),
+    "gets": lambda made: [made.get(key) for key in made],
+    "subscripts": lambda made: [made[key] for key in made],
+    "next": lambda made: made[next(iter(made))],
+    "defaults": lambda made: [made.setdefault(key, 4) for key in made],
+    "pops": lambda made: [made.pop(key) for key in list(made)],
+    "members": lambda made: [key in made for key in made],
+    "of a set": lambda made: len({key for key in made} | {(key, 1) for key in made}),
+    "displays": lambda made: [({key: 2}, {(key, 1): 2}) for key in made],
+    "pairs": lambda made: dict(zip(made, (1, 2, 3), strict=True)),
+    "stores": stored_each,
+    "deletions": deleted_each,
+    "updates": updated_each,
+    "ordered clear": lambda made: OrderedDict(made).clear(),
+    "ordered popitem": lambda made: OrderedDict(made).popitem(last=False),
+    "nested": lambda made: {key: dict(made) for key in (1, 2)},
+}
+
+
+@pytest.mark.parametrize("name", list(WHOLE))
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_whole_dicts(name: str, own: bool, backend: str) -> None:
+    """What takes a dict as a whole hashes and compares its keys as often as C code does."""
+    whole = WHOLE[name]
+
+    def program(x: torch.Tensor, made: dict[Any, int]) -> Any:
+        y = x + 1
+        if own:
+            made = {key: n for n, key in enumerate(KEYS)}
+        return whole(made), y
+
+    options = {"sync": True} if backend == "native" else None
+    compiled = kintsugi.compile(program, backend=backend, options=options)
+    x = torch.ones(3)
+    for call in range(4):
+        seen = []
+        for function in (program, compiled):
+            made = {key: n for n, key in enumerate(KEYS)}
+            LOG.clear()
+            result = function(x, made)
+            told = list(LOG)
+            shown = {id(key): f"key {n}" for n, key in enumerate(KEYS)}
+            seen.append((told, describe(result, shown), describe(made, shown)))
+        assert seen[0] == seen[1], call
+
+
+def describe(value: Any, shown: dict[int, str]) -> Any:
+    if id(value) in shown:
+        return shown[id(value)]
+    if isinstance(value, dict):
+        return type(value).__name__, [describe(item, shown) for item in value.items()]
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__, [describe(item, shown) for item in value]
+    if isinstance(value, set):
+        return {shown[id(item)] for item in value}
+    return repr(value)

@@ -62,6 +62,40 @@ def filled(a: torch.Tensor) -> Any:
     return y
 
 
+def empty(a: torch.Tensor) -> Any:
+    y = torch.empty_like(a)
+    y.fill_(2)
+    y.add_(a)
+    z = a.new_empty(4, 4).copy_(a)
+    w = torch.empty_strided((4, 4), (1, 4))
+    w.zero_().sub_(a)
+    return y, z, w, y._version, w._version
+
+
+def literals(a: torch.Tensor) -> Any:
+    y = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    y.mul_(a[0])
+    z = torch.tensor(3.0)
+    z += 1
+    return y, z, y._version, z._version
+
+
+def made_full(a: torch.Tensor) -> Any:
+    made = [
+        *(torch.zeros(4), torch.ones(4), torch.full((4,), 2.0), torch.arange(4.0), torch.linspace(0, 1, 4)),
+        *(torch.zeros_like(a[0]), torch.ones_like(a[0]), torch.full_like(a[0], 3), a.new_zeros(4)),
+        *(a.new_ones(4), a.new_full((4,), 2), torch.eye(4), torch.rand(4), torch.randn(4)),
+    ]
+    before = [one._version for one in made]
+    for one in made:
+        one[0] = a[0, 0]
+    return (*made, *before)
+
+
+def made_kept(a: torch.Tensor) -> Any:
+    return torch.zeros(4), torch.ones(2, 2), torch.zeros_like(a), a.new_ones(3), torch.full((2,), 1.0)
+
+
 def given_back(a: torch.Tensor) -> Any:
     y = a.abs()
     return y.sqrt_(), F.relu_(a + 1), torch.clamp_(a - 1, 0)
@@ -104,12 +138,15 @@ def detached(p: torch.Tensor) -> Any:
 
 
 OWN: list[Callable[..., Any]] = [
-    *(relu, twice, view_before, part, operator, seen_otherwise, filled, given_back, foreach)
+    *(relu, twice, view_before, part, operator, seen_otherwise, filled, given_back, foreach),
+    *(empty, literals, made_full, made_kept),
 ]
 PARAMETERS: list[Callable[..., Any]] = [view_behind, views_behind, view_between, view_ahead, detached]
 
 
-def told(result: torch.Tensor) -> Any:
+def told(result: Any) -> Any:
+    if not isinstance(result, torch.Tensor):
+        return result
     try:
         followed = (result * 2).requires_grad
     except RuntimeError as error:

@@ -159,6 +159,8 @@ def test_random_backwards(backend: str, first: int) -> None:
             check(expected, outcomes(compiled, program, seed + call), f"seed {seed}, call {call}")
 
 
+ROWS = torch.tensor([2, 0])
+PLACES = torch.tensor([[0, 1, 2], [2, 1, 0]])
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "beside what keeps": lambda a, b: (a + b, a.exp()),
     "two ways to one input": lambda a, b: (a.exp() + b, b + 1),
@@ -167,6 +169,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "in place": lambda a, b: ((a + b).add_(1), (a * b).relu_()),
     "none": lambda a, b: (a - b, torch.stack([a, b])),
     "raises for zeros": lambda a, b: (a + torch.linalg.cholesky(b.detach() @ b.detach().t() + torch.eye(3)), a * b),
+    "means": lambda a, b: (F.adaptive_avg_pool2d(a[None] - 0, 1) + 1, F.adaptive_avg_pool2d(b[None, None], (1, 1)) - a),
+    "pool": lambda a, b: (F.adaptive_avg_pool2d(a[None] - 0, (1, 2)) + 1, F.adaptive_avg_pool2d(b[None], 2) - 1),
+    "added rows": lambda a, b: (a.index_add(0, ROWS, b.detach()[:2]) + 1, b.index_add(1, ROWS, a[:, :2], alpha=2) - 1),
+    "scattered": lambda a, b: (a.scatter_add(0, PLACES, b.detach()) + 1, b.scatter_add(1, PLACES, a[:2]) - 1),
+    "rows of one": lambda a, b: (a.index_add(0, ROWS, torch.ones(2, 3)) - b, b.scatter_add(0, PLACES, PLACES * 1.0)),
     "norm": lambda a, b: (F.rms_norm(a.detach() * 1, (3,), b[0]), a + b),
 }  # fmt: skip
 STEPS = [

@@ -16,6 +16,13 @@ import kintsugi
 A = torch.eye(3) * 0.5
 
 
+LAYER, ACTIVATION = torch.nn.Linear(3, 3), torch.nn.Tanh()
+
+
+def twice(t: torch.Tensor) -> torch.Tensor:
+    return t * 2
+
+
 class State:
     def __init__(self) -> None:
         self.a = 0
@@ -24,6 +31,9 @@ class State:
         self.ordered: OrderedDict[Any, Any] = OrderedDict()
         self.default: defaultdict[Any, list[Any]] = defaultdict(list)
         self.log: list[Any] = []
+        self.functions: dict[Any, Any] = {k: twice if k % 9 == 0 else torch.sin for k in range(60)}
+        self.modules: dict[Any, Any] = {k: ACTIVATION if k % 9 == 0 else LAYER for k in range(60)}
+        self.kinds: dict[Any, Any] = {k: (k, 0.5 * k, torch.cos)[k // 4 % 3] for k in range(60)}
 
 
 def store(s: State, t: torch.Tensor) -> Any:
@@ -149,7 +159,36 @@ def mixed_values(s: State, t: torch.Tensor) -> Any:
     return t + s.a
 
 
+def of_functions(s: State, t: torch.Tensor) -> Any:
+    s.a += 1
+    return s.functions[s.a](t) + s.a, s.functions.get(s.a + 1)(t)
+
+
+def of_modules(s: State, t: torch.Tensor) -> Any:
+    s.a += 1
+    return s.modules[s.a](t).relu() * s.a
+
+
+def of_kinds(s: State, t: torch.Tensor) -> Any:
+    s.a += 1
+    found = s.kinds[s.a]
+    return t + found if isinstance(found, (int, float)) else found(t), type(found).__name__
+
+
+def stored_beside(s: State, t: torch.Tensor) -> Any:
+    s.a += 1
+    s.kinds[-s.a] = t * 2
+    return s.kinds[-s.a] + s.kinds[1]
+
+
+def swapped(s: State, t: torch.Tensor) -> Any:
+    s.a += 1
+    s.functions[s.a], s.functions[s.a + 1] = s.functions[s.a + 1], s.functions[s.a]
+    return s.functions[s.a](t)
+
+
 FUNCTIONS: list[Callable[..., Any]] = [
+    *(of_functions, of_modules, of_kinds, stored_beside, swapped),
     *(store, store_then_count, within, read_back, read_old, read_constant_behind, popped, set_by_default),
     *(deleted, missing, iterated, other_dicts, mixed_values),
     *(deleted_old, stored_and_deleted, constant_deleted_behind, deleted_or_not),
@@ -183,7 +222,18 @@ def test_like_eager_mode(function: Callable[..., Any], backend: str) -> None:
 @pytest.mark.parametrize("backend", ["eager", "native"])
 @pytest.mark.parametrize(
     "function",
-    [store, store_then_count, within, read_old, deleted_old, stored_and_deleted, constant_deleted_behind],
+    [
+        *(
+            store,
+            store_then_count,
+            within,
+            read_old,
+            deleted_old,
+            stored_and_deleted,
+            constant_deleted_behind,
+        ),
+        stored_beside,
+    ],
     ids=lambda f: f.__name__,
 )
 def test_stays_on_its_trace(function: Callable[..., Any], backend: str) -> None:
@@ -196,3 +246,15 @@ def test_stays_on_its_trace(function: Callable[..., Any], backend: str) -> None:
     for _ in range(20):
         compiled(state, A)
     assert compiled._kintsugi_compiled.stats()["side_exits"] == before
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+@pytest.mark.parametrize("function", [of_functions, of_modules, of_kinds, swapped], ids=lambda f: f.__name__)
+def test_leaves_for_what_is_found(function: Callable[..., Any], backend: str) -> None:
+    """Where entries are of several kinds, a run leaves its trace when a kind is met first, not for each key."""
+    options = {"sync": True} if backend == "native" else {}
+    compiled = kintsugi.compile(function, backend=backend, options=options)
+    expected, actual = State(), State()
+    for _ in range(45):
+        assert seen(compiled(actual, A)) == seen(function(expected, A))
+    assert compiled._kintsugi_compiled.stats()["side_exits"] <= 4

@@ -2,6 +2,7 @@
 #include "capture/calls/argument_iterator.h"
 #include "capture/calls/model.h"
 #include "capture/calls/open_lists.h"
+#include "capture/hashes.h"
 #include "capture/open_values.h"
 #include "capture/sizes.h"
 #include "capture/tables/pauses.h"
@@ -180,6 +181,7 @@ Flow popitemModel(CallContext& ctx, Shadow& result) {
   if (!rec.guards.pinKeys(ctx.shadows[0], dict)) return rec.live() ? opaqueModel(ctx, result) : run(ctx);
   pyapi::Ref<> keys = pyapi::steal(PySequence_List(dict));
   pyapi::Ref<> key = pyapi::newRef(PyList_GET_ITEM(keys.get(), PyList_GET_SIZE(keys.get()) - 1));
+  if (isHashedInPython(key.get())) return opaqueModel(ctx, result);
   Shadow value =
       rec.objects.dictEntry(ctx.shadows[0], dict, key.get(), PyDict_GetItemWithError(dict, key.get()));
   if (rec.live() && !rec.heap.takeItem(ctx.shadows[0], dict, key.get(), false)) {
@@ -223,7 +225,7 @@ Flow dictGetModel(CallContext& ctx, Shadow& result) {
   PyObject* dict = ctx.args[0];
   if (isAskedEachRun(ctx)) return knownModel(ctx, result);
   Shadow key = ctx.shadows[1];
-  if (ctx.shadows[0].isValue() || !isLookedUp(ctx) || !ctx.rec.guards.tryPinDeep(key, ctx.args[1])) {
+  if (ctx.shadows[0].isValue() || !isLookedUp(ctx) || !pinKey(ctx.rec, key, ctx.args[1])) {
     return ctx.rec.live() ? knownModel(ctx, result) : run(ctx);
   }
   PyObject* value = PyDict_GetItemWithError(dict, ctx.args[1]);
@@ -241,7 +243,7 @@ Flow dictPopModel(CallContext& ctx, Shadow& result) {
   PyObject* dict = ctx.args[0];
   if (isAskedEachRun(ctx)) return changeEachRun(ctx, result);
   Shadow key = ctx.shadows[1];
-  if (!isLookedUp(ctx) || !ctx.rec.guards.tryPinDeep(key, ctx.args[1])) {
+  if (!isLookedUp(ctx) || !pinKey(ctx.rec, key, ctx.args[1])) {
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   }
   PyObject* value = PyDict_GetItemWithError(dict, ctx.args[1]);
@@ -260,7 +262,7 @@ Flow setdefaultModel(CallContext& ctx, Shadow& result) {
   PyObject* dict = ctx.args[0];
   if (ctx.total() == 3 && isAskedEachRun(ctx)) return changeEachRun(ctx, result);
   Shadow key = ctx.shadows[1];
-  if (ctx.total() < 3 || !isLookedUp(ctx) || !ctx.rec.guards.tryPinDeep(key, ctx.args[1])) {
+  if (ctx.total() < 3 || !isLookedUp(ctx) || !pinKey(ctx.rec, key, ctx.args[1])) {
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   }
   PyObject* value = PyDict_GetItemWithError(dict, ctx.args[1]);
@@ -332,7 +334,7 @@ Flow dictInitModel(CallContext& ctx, Shadow& result) {
 Flow setItemModel(CallContext& ctx, Shadow& result) {
   Shadow key = ctx.shadows[1];
   result = Shadow::constant();
-  if (!ctx.rec.guards.tryPinDeep(key, ctx.args[1]) ||
+  if (!pinKey(ctx.rec, key, ctx.args[1]) ||
       !ctx.rec.heap.storeItem(ctx.shadows[0], ctx.args[0], ctx.args[1], ctx.shadows[2], ctx.args[2])) {
     ctx.rec.abort(diag::Code::KTG0303, {"__setitem__"});
   }
@@ -341,8 +343,7 @@ Flow setItemModel(CallContext& ctx, Shadow& result) {
 
 Flow getItemModel(CallContext& ctx, Shadow& result) {
   Shadow key = ctx.shadows[1];
-  const bool known =
-      !pyapi::needsProgram(ctx.args[0], ctx.args[1]) && ctx.rec.guards.tryPinDeep(key, ctx.args[1]);
+  const bool known = !pyapi::needsProgram(ctx.args[0], ctx.args[1]) && pinKey(ctx.rec, key, ctx.args[1]);
   PyObject* value = known ? PyDict_GetItemWithError(ctx.args[0], ctx.args[1]) : nullptr;
   PyErr_Clear();
   if (value == nullptr || ctx.shadows[0].isValue())
@@ -354,7 +355,7 @@ Flow getItemModel(CallContext& ctx, Shadow& result) {
 Flow delItemModel(CallContext& ctx, Shadow& result) {
   Shadow key = ctx.shadows[1];
   result = Shadow::constant();
-  const bool known = !ctx.shadows[0].isValue() && ctx.rec.guards.tryPinDeep(key, ctx.args[1]) &&
+  const bool known = !ctx.shadows[0].isValue() && pinKey(ctx.rec, key, ctx.args[1]) &&
                      ctx.rec.heap.deleteItem(ctx.shadows[0], ctx.args[0], ctx.args[1]);
   if (!known) ctx.rec.abort(diag::Code::KTG0303, {"__delitem__"});
   return run(ctx);

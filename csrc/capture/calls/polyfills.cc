@@ -14,6 +14,7 @@
 #include "capture/calls/model.h"
 #include "capture/calls/numpy.h"
 #include "capture/calls/open_lists.h"
+#include "capture/hashes.h"
 #include "capture/nested_frames.h"
 #include "capture/shown.h"
 #include "pyapi/code.h"
@@ -443,9 +444,20 @@ Flow moveToEndModel(CallContext& ctx, Shadow& result) {
   return simple ? redirect(ctx, "move_to_end", result) : opaqueModel(ctx, result);
 }
 
-// Recorded as single deletions.
+// True for a dict with a key that the program hashes.
+bool hasKeyHashedInPython(PyObject* dict) {
+  PyObject* key = nullptr;
+  for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, nullptr) != 0;) {
+    if (isHashedInPython(key)) return true;
+  }
+  return false;
+}
+
+// Recorded as single deletions. C code does not hash the keys again.
 Flow deletingModel(CallContext& ctx, const char* name, Shadow& result) {
-  const bool exact = Py_TYPE(ctx.args[0]) == &PyODict_Type || PyDict_CheckExact(ctx.args[0]);
+  PyObject* dict = ctx.args[0];
+  const bool exact =
+      (Py_TYPE(dict) == &PyODict_Type || PyDict_CheckExact(dict)) && !hasKeyHashedInPython(dict);
   return exact && isDirect(ctx) && !ctx.shadows[0].isValue() ? redirect(ctx, name, result)
                                                              : opaqueModel(ctx, result);
 }
@@ -457,9 +469,7 @@ Flow orderedPopitemModel(CallContext& ctx, Shadow& result) { return deletingMode
 bool hasHashInPython(PyObject* items) {
   if (!PyList_CheckExact(items) && !PyTuple_CheckExact(items)) return false;
   PyObject** all = PySequence_Fast_ITEMS(items);
-  return std::any_of(all, all + Py_SIZE(items), [](PyObject* item) {
-    return !torchapi::isTensor(item) && pythonMethod(item, "__hash__") != nullptr;
-  });
+  return std::any_of(all, all + Py_SIZE(items), isHashedInPython);
 }
 
 // Counter.update(): the polyfill counts one item after the other.

@@ -640,10 +640,10 @@ Flow dispatchKnown(Call& call, CallContext& outer, Shadow& result) {
   if (auto flow = getterFlow(call, outer, result)) return *flow;
   if (!rec.live()) return rec.execute(outer.act, outer.instr);
   CallContext ctx = contextOf(call, outer);
-  if (PyFunction_Check(call.callable)) {
-    CallModel model = modelOfFunction(call.callable);
-    return model != nullptr ? model(ctx, result) : inlineCall(call, ctx, result);
-  }
+  CallModel known = PyFunction_Check(call.callable) ? modelOfFunction(call.callable) : nullptr;
+  if (known != nullptr && !pinCallee(rec, call)) return rec.execute(outer.act, outer.instr);
+  if (known != nullptr) return known(ctx, result);
+  if (PyFunction_Check(call.callable)) return inlineCall(call, ctx, result);
   if (!call.shadow.isValue()) {
     PyObject* self = call.positional > 0 ? call.args[0] : nullptr;
     if (pyapi::isOfAnotherClass(call.callable, self) ||

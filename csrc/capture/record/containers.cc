@@ -54,7 +54,7 @@ Flow buildList(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr&
 
 Flow buildSet(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   for (uint32_t i = 1; i <= in.arg; ++i) {
-    if (!rec.guards.tryPinDeep(f.top(static_cast<int>(i)), act.peek(static_cast<int>(i)))) {
+    if (!pinKey(rec, f.top(static_cast<int>(i)), act.peek(static_cast<int>(i)))) {
       if (!rec.live()) return rec.execute(act, in);
       return displayStep(rec, f, act, in, "make_set", static_cast<int>(in.arg));
     }
@@ -72,7 +72,7 @@ Flow buildMap(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& 
   std::vector<Shadow> values;
   for (size_t i = 0; i < n; ++i) {
     int at = static_cast<int>(2 * (n - i));
-    if (!rec.guards.tryPinDeep(f.top(at), act.peek(at))) {
+    if (!pinKey(rec, f.top(at), act.peek(at))) {
       if (!rec.live()) return rec.execute(act, in);
       return displayStep(rec, f, act, in, "make_dict", 2 * static_cast<int>(n));
     }
@@ -130,7 +130,7 @@ Flow listAppend(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
 
 Flow setAdd(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const Shadow set = f.top(static_cast<int>(in.arg) + 1);
-  if (!rec.guards.tryPinDeep(f.top(), act.peek(1))) rec.abort(diag::Code::KTG0303, {"set"});
+  if (!pinKey(rec, f.top(), act.peek(1))) rec.abort(diag::Code::KTG0303, {"set"});
   Flow flow = rec.execute(act, in);
   f.drop(1);
   rec.objects.noteChange(set);
@@ -139,7 +139,7 @@ Flow setAdd(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in
 
 Flow mapAdd(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow dict = f.top(static_cast<int>(in.arg) + 2);
-  if (!dict.isVirtual() || !rec.guards.tryPinDeep(f.top(2), act.peek(2))) {
+  if (!dict.isVirtual() || !pinKey(rec, f.top(2), act.peek(2))) {
     rec.abort(diag::Code::KTG0303, {"dict"});
     return rec.execute(act, in);
   }
@@ -353,7 +353,7 @@ bool deleteUnderVarying(RecordContext& rec, ShadowFrame& f, Activation& act) {
   rec.guards.guardType(f.top(2), dict);
   if (varies) {
     rec.guards.guardType(f.top(1), key);
-  } else if (!rec.guards.tryPinDeep(f.top(1), key)) {
+  } else if (!pinKey(rec, f.top(1), key)) {
     return false;
   }
   if (!rec.heap.emitEffect(ir::Op::kDelItem, {{f.top(2), dict}, {f.top(1), key}})) return false;
@@ -373,7 +373,7 @@ Flow dictSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
     const CallKind kind = PyDict_CheckExact(dict) ? CallKind::kKnown : CallKind::kOpaque;
     return operatorStep(rec, f, act, in, "getitem", 2, true, kind);
   }
-  if (!rec.guards.tryPinDeep(f.top(1), key)) {
+  if (!pinKey(rec, f.top(1), key)) {
     if (rec.live()) return operatorStep(rec, f, act, in, "getitem", 2, true);
     return rec.execute(act, in);
   }
@@ -549,7 +549,7 @@ Flow storeSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Inst
              !pyapi::needsProgram(container, key)) {
     ok = storeUnderVarying(rec, f, act);
   } else if (PyDict_Check(container) && !shadow.isValue()) {
-    ok = rec.guards.tryPinDeep(f.top(1), key) && rec.heap.storeItem(shadow, container, key, f.top(3), value);
+    ok = pinKey(rec, f.top(1), key) && rec.heap.storeItem(shadow, container, key, f.top(3), value);
   } else if (auto stored = storeInOpenList(rec, shadow, container, f.top(1), key, f.top(3), value)) {
     ok = *stored;
   } else if (PyList_Check(container) && PyLong_CheckExact(key) && rec.guards.pin(f.top(1), key)) {
@@ -583,7 +583,7 @@ Flow deleteSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Ins
     return flow;
   }
   bool ok = rec.live() && PyDict_Check(container) && rec.objects.plainDict(container) &&
-            rec.guards.tryPinDeep(f.top(1), key) && rec.heap.deleteItem(f.top(2), container, key);
+            pinKey(rec, f.top(1), key) && rec.heap.deleteItem(f.top(2), container, key);
   if (!ok) rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.drop(2);
