@@ -21,7 +21,7 @@ BATCH = 20
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For programs that read and write files."""
     monkeypatch.setenv("GENERATED_FOLDER", str(tmp_path))
-    programs.settle()
+    programs.warm_up()
 
 
 @pytest.mark.parametrize("batch", range(15))
