@@ -80,13 +80,13 @@ class OutermostCalls:
     """Between start() and stop(), outermost calls of modules are compiled with `options`.
 
     `functions`: functions that are handed to torch.compile and to torch's decorators (`@torch.no_grad()` and the like)
-    are compiled too.
+    are compiled too. `wait`: after each outermost call, wait until native code has been made for it.
     """
 
-    def __init__(self, options: CompileOptions, *, functions: bool = False, settle: bool = False) -> None:
+    def __init__(self, options: CompileOptions, *, functions: bool = False, wait: bool = False) -> None:
         self._options = options
         self._functions = functions
-        self._settle = settle
+        self._wait = wait
         self._captured = Captured()
         self._cores: dict[tuple[int, Call], _C.Compiled] = {}
         self._compiled_functions: list[_C.Compiled] = []
@@ -162,7 +162,7 @@ class OutermostCalls:
             return core(module, *args, **kwargs)
         finally:
             _thread.inside = False
-            if self._settle:
+            if self._wait:
                 _C.wait(None)
 
     def _core(self, module: torch.nn.Module, original: Call) -> _C.Compiled:

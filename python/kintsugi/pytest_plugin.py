@@ -68,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         backend = "eager" if mode == "eager" else "native"
         calls = OutermostCalls(
-            CompileOptions(backend=backend), functions=mode == "fn", settle=backend == "native"
+            CompileOptions(backend=backend), functions=mode == "fn", wait=backend == "native"
         )
         calls.start()
         config.stash[_OUTERMOST] = calls

@@ -250,7 +250,7 @@ class Tally:
         return differs
 
 
-def settle() -> None:
+def warm_up() -> None:
     """What is done once in a process: no program shall be the one that does it."""
     torch.set_num_threads(1)
     with warnings.catch_warnings():
@@ -315,7 +315,7 @@ def main() -> int:
     options = parser.parse_args()
     if "PYTHONMALLOC" not in os.environ:
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONMALLOC": "debug"})
-    settle()
+    warm_up()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["GENERATED_FOLDER"] = folder  # for programs that read and write files
         if options.run:

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from program_case import Program, as_case, harness
-from programs import ill_conditioned, native, settle
+from programs import ill_conditioned, native, warm_up
 
 import kintsugi
 
@@ -124,7 +124,7 @@ def main() -> int:
         "--most", type=float, default=8, help="MiB by which memory may grow after the first third"
     )
     options = parser.parse_args()
-    settle()
+    warm_up()
     warnings.simplefilter("ignore")
     readings, problems = soak(options.seconds, options.programs, options.seed)
     settled = readings[len(readings) // 3 :]

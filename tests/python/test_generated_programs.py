@@ -25,7 +25,7 @@ LONG = pytest.mark.long
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For programs that read and write files."""
     monkeypatch.setenv("GENERATED_FOLDER", str(tmp_path))
-    programs.settle()
+    programs.warm_up()
 
 
 # The sample has replay, what ships, and the same with wait() between the calls (programs.backend_of).
