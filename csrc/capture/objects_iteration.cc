@@ -124,21 +124,18 @@ void Objects::endIterator(Virtual& v) {
 // of its first iterator before it finds that the second one has none left.
 void Objects::syncIterators() {
   std::erase_if(virtuals_.iterators(), [&](uint32_t id) {
-    const Virtual& v = virtuals_.at(id);
+    Virtual& v = virtuals_.at(id);
     if (v.kind != VirtualKind::kIterator || !v.object || Py_REFCNT(v.object.get()) == 1) return true;
     if (v.partObjects.empty()) return false;
     const pyapi::SequenceIterator* real = realIterator(v);
-    return real == nullptr || (real->sequence == nullptr && Py_SIZE(v.partObjects[0].get()) == 0);
+    if (real != nullptr && real->sequence == nullptr) endIterator(v);
+    return real == nullptr || real->sequence == nullptr;
   });
   for (const uint32_t id : virtuals_.iterators()) {
     Virtual& v = virtuals_.at(id);
     const pyapi::SequenceIterator* real = realIterator(v);
     if (real == nullptr) continue;
     const Py_ssize_t size = Py_SIZE(v.partObjects[0].get());
-    if (real->sequence == nullptr) {
-      if (size > 0) endIterator(v);
-      continue;
-    }
     // Some iterators run over a reversed copy. One of another length can't be compared with the container.
     if (real->sequence != v.partObjects[0].get() && Py_SIZE(real->sequence) != size) {
       roles_.breaks.abort(diag::Code::KTG0101, {pyapi::typeNameOf(v.object.get())});

@@ -113,7 +113,9 @@ Ref<> Materializer::recipe(ir::RecipeId id) {
     }
   }
   const Recipe& from = recording_.document.trace.recipes[id];
-  if (from.kind == RecipeKind::kCell) {  // its contents may refer to the cell
+  // What a cell holds may refer to the cell: it is filled when everything around it has been made, so that an
+  // object with a function that refers to the object is made once.
+  if (from.kind == RecipeKind::kCell) {
     Ref<> cell = pyapi::steal(PyCell_New(nullptr));
     made_.emplace_back(id, cell.clone());
     if (from.parts.empty()) {
@@ -122,14 +124,13 @@ Ref<> Materializer::recipe(ir::RecipeId id) {
     waiting_.emplace_back(cell.clone(), from.parts[0]);
     return making_ > 0 || fillCells() ? std::move(cell) : nullptr;
   }
-  const bool held = from.kind == RecipeKind::kFunction || from.kind == RecipeKind::kClass;
-  making_ += held ? 1 : 0;
+  ++making_;
   Ref<> object = from.kind == RecipeKind::kClass ? buildClass(id, from) : build(from);
-  making_ -= held ? 1 : 0;
+  --making_;
   if (object && from.kind != RecipeKind::kClass) {
     made_.emplace_back(id, object.clone());
   }
-  return object && held && making_ == 0 && !fillCells() ? nullptr : std::move(object);
+  return object && making_ == 0 && !fillCells() ? nullptr : std::move(object);
 }
 
 // Fills cells whose contents were still being made when the cell was.
