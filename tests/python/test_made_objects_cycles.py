@@ -106,6 +106,43 @@ def test_one_object(f: Callable[[torch.Tensor], Any], backend: str) -> None:
         assert type(got) is type(expected)
 
 
+def into_a_dict(x: torch.Tensor) -> Any:
+    a, b = [3], [[1]]
+    d: dict[str, Any] = {"l": a}
+    d |= {"q": (a, b)}
+    return (
+        x,
+        (a, b, d),
+        lambda got: (got[2]["q"][0] is got[0], got[2]["q"][1] is got[1], got[2]["l"] is got[0]),
+    )
+
+
+def by_update(x: torch.Tensor) -> Any:
+    a, b = [3], {"n": 1}
+    d: dict[str, Any] = {}
+    d.update(dict(q=(a, ((b,),))))
+    b["m"] = 2
+    return x, (a, b, d), lambda got: (got[2]["q"][0] is got[0], got[2]["q"][1][0][0] is got[1], got[2])
+
+
+def by_merging(x: torch.Tensor) -> Any:
+    a = [3]
+    d = {"p": (1, (a,))} | {"q": (a,)}
+    a.append(4)
+    return x, (a, d), lambda got: (got[1]["p"][1][0] is got[0], got[1]["q"][0] is got[0], got[1])
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+@pytest.mark.parametrize("f", [into_a_dict, by_update, by_merging])
+def test_lists_in_tuples_of_dicts(f: Callable[[torch.Tensor], Any], backend: str) -> None:
+    compiled = kintsugi.compile(f, backend=backend)
+    for call in range(5):
+        x = torch.full((3,), float(call))
+        _, expected, look = f(x)
+        _, got, _ = compiled(x)
+        assert look(got) == look(expected), f"call {call}"
+
+
 @pytest.mark.parametrize("backend", ["eager", "native"])
 @pytest.mark.parametrize("make", [iter, enumerate, zip, reversed, lambda items: map(str, items)])
 @pytest.mark.parametrize("first", [[], [1]])

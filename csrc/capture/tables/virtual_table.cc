@@ -166,7 +166,8 @@ bool VirtualTable::holdsMutable(Shadow shadow) const {
     PyObject *key, *encoded;
     Py_ssize_t at = 0;
     while (PyDict_Next(v.entries.get(), &at, &key, &encoded)) {
-      if (isMutable(decodeShadow(encoded))) return true;
+      const Shadow part = decodeShadow(encoded);
+      if (isMutable(part) || (part.isVirtual() && holdsMutable(part))) return true;
     }
   }
   return false;
