@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fuzz"))
 
@@ -23,8 +24,10 @@ LONG = pytest.mark.long
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For programs that read and write files."""
+    """For programs that read and write files. Programs set flags of torch.backends, which torch's own tests, once they
+    are imported, let nobody set."""
     monkeypatch.setenv("GENERATED_FOLDER", str(tmp_path))
+    monkeypatch.setitem(torch.backends.flags_frozen.__globals__, "__allow_nonbracketed_mutation_flag", True)
     programs.warm_up()
 
 

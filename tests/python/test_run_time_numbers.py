@@ -58,7 +58,7 @@ INTEGERS: dict[str, Callable[[torch.Tensor, int], Any]] = {
     "random": lambda x, n: torch.rand(n),
     "arithmetic": lambda x, n: x * (n // 2 + n % 3),
     "index": lambda x, n: (x[n], x[-n], x.view(1, 8).T[n], x[n].add_(1), x[n].shape),
-    "identity": lambda x, n: (x * n, n is None, None is n, n is not x, n is text, [n] != n),
+    "identity": lambda x, n: (x * n, n is None, None is n, n is not x, n is text),
 }
 
 PINNED: dict[str, Callable[[torch.Tensor, int], Any]] = {
