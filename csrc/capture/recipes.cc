@@ -12,6 +12,7 @@
 #include "pyapi/lazy.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/slices.h"
+#include "pyapi/stack_limit.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {
@@ -55,7 +56,8 @@ bool Recipes::operandOf(Shadow shadow, PyObject* object, Operand& out) {
 std::optional<ir::RecipeId> Recipes::of(uint32_t virtualId) {
   Virtual& v = virtuals_.at(virtualId);
   if (isCurrent({virtualId, v.recipe})) return v.recipe;
-  if (v.building) {  // a cycle, as a recursive inner function and its cell
+  if (pyapi::stackIsScarce()) return std::nullopt;  // objects that are nested very deep
+  if (v.building) {                                 // a cycle, as a recursive inner function and its cell
     const bool looped =
         v.kind == VirtualKind::kCell ||
         (!virtuals_.classes().empty() && (v.kind == VirtualKind::kClass || v.kind == VirtualKind::kFunction));
@@ -116,9 +118,12 @@ bool Recipes::isCurrent(const NamedRecipe& named) {
   if (v.recipe == ir::kNone || v.recipe != named.recipe || v.building) return false;
   const uint64_t made = v.recipeEpoch;
   if (made == virtuals_.epoch()) return true;
-  if (v.looped || v.changed > made || virtuals_.lastGeneralChange() > made) return false;
+  if (v.looped || v.changed > made || virtuals_.lastGeneralChange() > made || pyapi::stackIsScarce())
+    return false;
   for (const NamedRecipe& part : v.named) {
-    if (!isCurrent(part)) return false;
+    if (isCurrent(part)) continue;
+    v.changed = virtuals_.epoch();  // so that nobody looks for the changed part again
+    return false;
   }
   v.recipeEpoch = virtuals_.epoch();
   return true;

@@ -162,3 +162,24 @@ def test_iterators_that_have_ended(make: Callable[[Any], Any], first: list[int],
         _, iterator, items = compiled(torch.ones(2))
         _, expected, wanted = f(torch.ones(2))
         assert list(iterator) == list(expected) == [] and items == wanted
+
+
+@pytest.mark.parametrize("depth", [1000, 30_000])
+def test_what_is_nested_deep(depth: int) -> None:
+    """Objects that are nested deeper than the C stack allows to describe are left to eager mode."""
+
+    def f(x: torch.Tensor) -> Any:
+        t: Any = ()
+        for i in range(depth):
+            t = [t, i]
+        return (x * 3, t) if x.sum() > 5 else (x * 2, t)
+
+    compiled = kintsugi.compile(f, backend="eager")
+    for number in (1.0, 3.0, 1.0, 3.0):
+        x = torch.full((3,), number)
+        result, t = compiled(x)
+        assert torch.equal(result, f(x)[0])
+        for i in reversed(range(depth)):
+            assert t[1] == i
+            t = t[0]
+        assert t == ()
