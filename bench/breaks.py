@@ -17,7 +17,7 @@ import random
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from bench import measure
-from bench.systems import EAGER, System, settle_all
+from bench.systems import EAGER, System, warm_up_all
 
 Data = dict[str, Any]
 WIDTH = 64
@@ -347,32 +347,47 @@ def inputs(call: int) -> torch.Tensor:
     return torch.randn(32, WIDTH, generator=generator) + (0.3 if call % 2 else -0.3)
 
 
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def first_call(name: str, system: System) -> float:
+    """Seconds of the first call of one program, for a process in which nothing was compiled before."""
+    torch.manual_seed(0)
+    fn, x = PROGRAMS[name](), inputs(0)
+    call = fn if system is EAGER else system.compile(fn)
+    with _quiet():
+        start = time.perf_counter()
+        call(x)
+        return time.perf_counter() - start
+
+
 def measure_program(name: str, systems: Sequence[System], rounds: int) -> Data:
-    """First call and steady state of one program for all systems; eight inputs in turn."""
+    """Steady state of one program for all systems; eight inputs in turn."""
     xs = [inputs(i) for i in range(8)]
     thunks: dict[str, measure.Thunk] = {}
     rows: Data = {}
-    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _quiet():
         for system in systems:
             system.reset()
             torch.manual_seed(0)
             fn = PROGRAMS[name]()
             call = fn if system is EAGER else system.compile(fn)
-            start = time.perf_counter()
             call(xs[0])
-            rows[system.name] = {"first_s": time.perf_counter() - start}
             for _ in range(3):
                 for x in xs:
                     call(x)
-            rows[system.name]["counts"] = system.counts(call)
+            rows[system.name] = {"counts": system.counts(call)}
 
             def run(calls: int, call: Callable[..., Any] = call) -> None:
                 for i in range(calls):
                     call(xs[i % 8])
 
             thunks[system.name] = run
-        settle_all(systems, {name: functools.partial(thunk, 8) for name, thunk in thunks.items()})
+        warm_up_all(systems, {name: functools.partial(thunk, 8) for name, thunk in thunks.items()})
         calls = max(8, min(measure.calls_for(thunk, 0.02) for thunk in thunks.values()) // 8 * 8)
         for system, row in measure.summarize(measure.interleaved(thunks, rounds, calls)).items():
             rows[system].update(row)

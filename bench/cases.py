@@ -14,7 +14,7 @@ import torch
 from bench import compare, measure
 from bench.models.spec import Inputs, ModelSpec
 from bench.readiness import NeverCompiled
-from bench.systems import EAGER, System, constant_backend, settle_all
+from bench.systems import EAGER, System, constant_backend, warm_up_all
 
 Data = dict[str, Any]
 
@@ -73,9 +73,9 @@ def kernel_cost(systems: Sequence[System], rounds: int) -> Data:
     for system in systems:
         system.reset()
         call = system.compile(make())
-        system.settle(functools.partial(call, x))
+        system.warm_up(functools.partial(call, x))
         thunks[system.name] = _one_argument(call, x)
-    settle_all(systems, {name: functools.partial(thunk, 1) for name, thunk in thunks.items()})
+    warm_up_all(systems, {name: functools.partial(thunk, 1) for name, thunk in thunks.items()})
     times = measure.interleaved(thunks, rounds, 50)
     return {name: {"us": 1e6 * statistics.median(series) / SMALL_KERNELS} for name, series in times.items()}
 
@@ -103,7 +103,7 @@ def guard_cost(spec: ModelSpec, systems: Sequence[System], rounds: int) -> Data:
             thunks[name] = measure.loop(call, args, kwargs)
         except Exception as error:
             rows[name] = {"error": f"{type(error).__name__}: {error}"[:500]}
-    # Compiling with one system changes classes that the other has guarded: all of them settle before anything is timed.
+    # Compiling with one system changes classes that the other has guarded: all of them are warmed up before anything is timed.
     for thunk in thunks.values():
         for _ in range(3):
             thunk(1)
@@ -127,7 +127,7 @@ def _own_guard_cost(spec: ModelSpec, systems: Sequence[System], calls: int) -> D
             continue
         system.reset()
         call = system.compile(model)
-        system.settle(functools.partial(call, *args, **kwargs))
+        system.warm_up(functools.partial(call, *args, **kwargs))
         with measure.no_collection():
             seen = [_C.time_work(call, *args, **kwargs) for _ in range(calls)]
         runs = statistics.median(spans for _, _, spans in seen)
@@ -208,7 +208,7 @@ def _fresh_inputs_loop(call: Callable[..., Any], inputs: Inputs) -> measure.Thun
     return run
 
 
-def _settled(spec: ModelSpec, size: str, system: System) -> tuple[measure.Thunk, Data, Any]:
+def _warmed_up(spec: ModelSpec, size: str, system: System) -> tuple[measure.Thunk, Data, Any]:
     """A compiled model that runs what it will run from now on: its calls, what it says of itself, and a result."""
     system.reset()
     model = spec.build(size)
@@ -218,7 +218,7 @@ def _settled(spec: ModelSpec, size: str, system: System) -> tuple[measure.Thunk,
         args, kwargs = spec.inputs(model, size, seed)
         return call(*args, **kwargs)
 
-    system.settle(fresh)
+    system.warm_up(fresh)
     for seed in (1, 2, 3):
         out = fresh(seed)
     inputs = spec.inputs(model, size, 4)
@@ -236,12 +236,12 @@ def steady_state(spec: ModelSpec, size: str, systems: Sequence[System], rounds: 
     reference = None
     for system in systems:
         try:
-            thunks[system.name], rows[system.name], out = _settled(spec, size, system)
+            thunks[system.name], rows[system.name], out = _warmed_up(spec, size, system)
             reference = out if system is EAGER else reference
             rows[system.name]["difference"] = compare.largest_distance(reference, out)
         except Exception as error:
             rows[system.name] = {"error": f"{type(error).__name__}: {error}"[:500]}
-    settle_all(systems, {name: functools.partial(_once, thunk) for name, thunk in thunks.items()})
+    warm_up_all(systems, {name: functools.partial(_once, thunk) for name, thunk in thunks.items()})
     times = _steady_rounds(thunks, rounds, target)
     for name, row in measure.summarize(times).items():
         rows[name] |= row

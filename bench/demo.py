@@ -104,14 +104,14 @@ def measure_all(
     expected: list[torch.Tensor] = []
     for system in chosen:
         first, call = _first_call(system, model, data[0])
-        system.settle(functools.partial(call, *data[0]))
+        system.warm_up(functools.partial(call, *data[0]))
         found = [call(*batch) for batch in data]
         expected = expected or found
         calls[system.name] = call
         rows.append({"name": system.name, "first": first, "counts": system.counts(call),
                      "difference": compare.largest_distance(expected, found),
                      "overhead": overhead[system.name]})  # fmt: skip
-    systems.settle_all(chosen, {name: functools.partial(call, *data[0]) for name, call in calls.items()})
+    systems.warm_up_all(chosen, {name: functools.partial(call, *data[0]) for name, call in calls.items()})
     times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(rounds):
         for name, call in calls.items():

@@ -16,9 +16,9 @@ def _output(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def commit() -> str:
+def commit(root: pathlib.Path = _ROOT) -> str:
     """The commit that is measured, with `-modified` where what runs is not the commit's; empty outside of git."""
-    git = ("git", "-C", str(_ROOT))
+    git = ("git", "-C", str(root))
     changed = _output(*git, "status", "--porcelain", "--", *_MEASURED)
     return _output(*git, "rev-parse", "--short", "HEAD") + ("-modified" if changed else "")
 

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench import compare, measure, memory
-from bench.systems import EAGER, System, settle_all
+from bench.systems import EAGER, OUR_ALLOCATOR, System, in_our_memory, warm_up_all
 
 Data = dict[str, Any]
 Function = Callable[..., torch.Tensor]
@@ -190,10 +190,9 @@ def measure_kernel(
 ) -> Data:
     """Medians of interleaved rounds of all systems, and the share of the machine that each reaches.
 
-    For `bandwidth` all systems have the allocator of compiled runs: with torch's, every large result is new pages.
+    Systems that are not ours stand there with the allocator of compiled runs as well, in a row of their own. For
+    `bandwidth` all systems have the allocator of compiled runs: with torch's, every large result is new pages.
     """
-    from kintsugi import _C
-
     kernel = next(kernel for kernel in SUITES[part]() if kernel.name == name)
     thunks: dict[str, measure.Thunk] = {}
     rows: Data = {}
@@ -206,12 +205,15 @@ def measure_kernel(
     for system in systems:
         system.reset()
         call = kernel.function if system is EAGER else system.compile(kernel.function)
-        system.settle(lambda call=call: call(*kernel.inputs))
+        system.warm_up(lambda call=call: call(*kernel.inputs))
         if part == "bandwidth":
-            call = functools.partial(_C.call_in_run_memory, call)
+            call = in_our_memory(call)
         rows[system.name] = {"difference": compare.distance(expected, seeded(call))}
         thunks[system.name] = measure.loop(call, kernel.inputs, {})
-    settle_all(systems, {name: functools.partial(thunk, 1) for name, thunk in thunks.items()})
+        if part == "kernels" and not system.runs:
+            pooled = f"{system.name}{OUR_ALLOCATOR}"
+            rows[pooled], thunks[pooled] = {}, measure.loop(in_our_memory(call), kernel.inputs, {})
+    warm_up_all(systems, {name: functools.partial(thunk, 1) for name, thunk in thunks.items()})
     times = measure.interleaved(thunks, rounds, measure.calls_for(thunks["eager"], 4e-3))
     machine = least_seconds(kernel, peak)
     for system_name, row in measure.summarize(times).items():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 # Native code and replay take up to sixteen turns each.
-SETTLING_CALLS = 40
+WARM_UP_CALLS = 40
 
 
 class NeverCompiled(Exception):
@@ -81,13 +81,13 @@ def until_compiled(
     """
     begun = time.perf_counter() if start is None else start
     rows: list[Seen] = []
-    left = SETTLING_CALLS
+    left = WARM_UP_CALLS
     while left > 0:
         call()
         now = time.perf_counter()
         rows.append(seen(stats(), now))
-        left = SETTLING_CALLS if rows[-1].waits or rows[-1].segments == 0 else left - 1
-        if rows[-1].segments == 0 and len(rows) >= SETTLING_CALLS:
+        left = WARM_UP_CALLS if rows[-1].waits or rows[-1].segments == 0 else left - 1
+        if rows[-1].segments == 0 and len(rows) >= WARM_UP_CALLS:
             break
         if now - begun > allowed:
             raise NeverCompiled(f"not after {allowed:g} s")

@@ -367,7 +367,7 @@ def breaks_table(result: Result) -> Table:
         for system, row in _rows(part).items():
             counts = row["counts"]
             shape = f"{counts['graph_count']}/{counts['graph_break_count']}" if counts else ""
-            first, each = _milliseconds(row["first_s"]), _milliseconds(row.get("seconds"))
+            first, each = _milliseconds(row.get("first_s")), _milliseconds(row.get("seconds"))
             table.add_row(name, system, shape, first, each, f"{row['speedup']:.2f}")
         if _why(part):
             table.add_row(name, "", _why(part))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench.readiness import SETTLING_CALLS, NeverCompiled, until_compiled
+from bench.readiness import WARM_UP_CALLS, NeverCompiled, until_compiled
 
 Compile = Callable[..., Any]
 
@@ -61,22 +62,22 @@ class System:
     def is_peer(self) -> bool:
         return self.name.startswith("torch.compile")
 
-    def settle(self, call: Callable[[], Any]) -> None:
+    def warm_up(self, call: Callable[[], Any]) -> None:
         """Calls until the system runs what it will run from then on."""
         call()
         call()
         self.wait()
-        for _ in range(SETTLING_CALLS if self is not EAGER else 0):
+        for _ in range(WARM_UP_CALLS if self is not EAGER else 0):
             call()
         self.wait()
 
 
-def settle_all(systems: Sequence[System], calls: Mapping[str, Callable[[], Any]]) -> None:
+def warm_up_all(systems: Sequence[System], calls: Mapping[str, Callable[[], Any]]) -> None:
     """Settles each system that has a call, once all have compiled: compiling with one changes classes that another has
     guarded, and makes another forget what it has compiled."""
     for system in systems:
         if system.name in calls:
-            system.settle(calls[system.name])
+            system.warm_up(calls[system.name])
 
 
 EAGER = System("eager", lambda model, **_: model, _nothing, lambda _: {})
@@ -127,6 +128,16 @@ def peer(name: str) -> System:
 
     first_calls = 100 if name == "eager" else 1
     return System(f"torch.compile({name})", compile_model, reset, counts, first_calls=first_calls)
+
+
+OUR_ALLOCATOR = ", our allocator"  # behind the name of a system
+
+
+def in_our_memory(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call while the allocator of compiled runs is in place, for systems that have it not."""
+    from kintsugi import _C
+
+    return functools.partial(_C.call_in_run_memory, call)
 
 
 def constant_backend(module: Any, _example_inputs: Any) -> Callable[..., Any]:

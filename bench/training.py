@@ -14,7 +14,7 @@ import torch
 from torch import nn, optim
 
 from bench import compare, measure, models
-from bench.systems import EAGER, System, settle_all
+from bench.systems import EAGER, OUR_ALLOCATOR, System, in_our_memory, warm_up_all
 
 Data = dict[str, Any]
 Step = Callable[[], Any]
@@ -117,9 +117,12 @@ def measure_case(case: Case, systems: Sequence[System], rounds: int) -> Data:
             gap = max(compare.distance(a, b) for a, b in zip(expected, after, strict=True))
             rows[system.name] = {"difference": gap}
             thunks[system.name] = measure.loop(call, (), {})
+            if not system.runs:
+                pooled = f"{system.name}{OUR_ALLOCATOR}"
+                rows[pooled], thunks[pooled] = {}, measure.loop(in_our_memory(call), (), {})
         # A step has many segments, and some traces before the last one: each of them is compared for itself.
         for _ in range(3):
-            settle_all(systems, {name: (lambda thunk=thunk: thunk(1)) for name, thunk in thunks.items()})
+            warm_up_all(systems, {name: (lambda thunk=thunk: thunk(1)) for name, thunk in thunks.items()})
         times = measure.interleaved(thunks, rounds, measure.calls_for(thunks["eager"], 2e-2))
     for name, row in measure.summarize(times).items():
         rows[name] |= row

@@ -31,7 +31,8 @@ class Process:
     """A worker and what it answers. `folder` is for what its system keeps on disk."""
 
     def __init__(self, system: str, model: str, threads: int, folder: pathlib.Path) -> None:
-        compiles_with = "inductor" if system.startswith(("inductor", "freezing", "max-autotune")) else ""
+        compiled = system.startswith(("inductor", "freezing", "max-autotune", "compile-eager"))
+        compiles_with = "torch.compile" if compiled else ""
         job = {"system": system, "model": model, "threads": threads, "folder": str(folder)}
         job["weights"] = str(folder.parent / "weights.pt")
         environment = os.environ | {

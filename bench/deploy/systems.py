@@ -137,6 +137,7 @@ def _all() -> list[System]:
     return [
         System("eager", "eager", _eager),
         System("eager-pool", "eager, our allocator", _in_our_memory(_eager), ours, memory="ours"),
+        System("compile-eager", "torch.compile, backend eager", _torch_compile(backend="eager")),
         System("inductor", "inductor", inductor),
         System("inductor-pool", "inductor, our allocator", _in_our_memory(inductor), ours, memory="ours"),
         System("freezing", "inductor, freezing", _freezing),

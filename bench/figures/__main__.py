@@ -26,9 +26,10 @@ RUNS: dict[str, list[str]] = {
     "guards": ["--peer", "eager"],
     "breaks": ["--peer", "eager,inductor"],
     "shapes": ["--peer", "eager,inductor"],
-    "kernels": ["--peer", "inductor"],
+    "kernels": ["--peer", "eager,inductor"],
+    "kernels_avx2": ["--peer", "eager,inductor"],
     "bandwidth": ["--peer", "eager,inductor"],
-    "training": ["--peer", "inductor"],
+    "training": ["--peer", "eager,inductor"],
     "programs": ["--backend", "native", "--peer", "eager"],
     "classes": [],
 }
@@ -36,6 +37,7 @@ NOT_QUICK = ("classes",)
 PACKAGES = {"programs": ROOT / "build" / "programs"}  # of what a part needs beside .venv: `make programs`
 QUICK = {
     "kernels": ["--models", "bias_gelu,chain,residual_norm,masked_softmax,rotary,index_add"],
+    "kernels_avx2": ["--models", "bias_gelu,chain,residual_norm,masked_softmax,rotary,index_add"],
     "bandwidth": ["--models", "bias_gelu,residual_norm,softmax,sum_last"],
     "training": ["--models", "adamw,"],
 }

@@ -19,7 +19,10 @@ NONE = ""
 # Columns, like beside like: replay beside the backend that compiles nothing, native code beside inductor.
 LIKE = (("eager", "eager"), (PEER, "torch.compile, backend eager"), (REPLAY, "replay"), (INDUCTOR, "inductor"),
         (NATIVE, "native"))  # fmt: skip
-COMPILED = (("eager", "eager"), (REPLAY, "replay"), (INDUCTOR, "inductor"), (NATIVE, "native"))
+OURS = ", our allocator"
+COMPILED = (("eager", "eager"), (f"eager{OURS}", f"eager{OURS}"), (PEER, "torch.compile, backend eager"),
+            (REPLAY, "replay"), (INDUCTOR, "inductor"), (f"{INDUCTOR}{OURS}", f"inductor{OURS}"),
+            (NATIVE, "native"))  # fmt: skip
 
 
 def _of(book: Book, part: str) -> dict[str, Row]:
@@ -240,11 +243,11 @@ def programs(book: Book) -> str:
         ]
         title = f"{len(good)} of {len(rows)} programs that break graphs, × eager: geometric mean; worst"
         lines.append([title, *speed, _origin(rows.values())])
-        first = [[1e3 * f[n]["first_s"] for f in good if n in f] for n in systems]
+        first = [[1e3 * f[n]["first_s"] for f in good if "first_s" in f.get(n, {})] for n in systems]
         spans = [f"{min(times):.0f}–{max(times):.0f}" if times else NONE for times in first]
         lines.append(
             [
-                "their first calls, in a process that has compiled others before, ms",
+                "their first calls, each in a process of its own that has imported everything, ms",
                 *spans,
                 _origin(rows.values()),
             ]
@@ -320,12 +323,40 @@ def _timed(book: Book, part: str, head: str, names: Sequence[tuple[str, str]], f
     return _table([head, *(title for _, title in names)], lines, list(rows.values()))
 
 
-def kernels(book: Book) -> str:
-    return _timed({k: r for k, r in book.items() if k != "kernels/peaks"}, "kernels", "µs", COMPILED, 1e6)
+def kernels(book: Book, part: str = "kernels") -> str:
+    return _timed({k: r for k, r in book.items() if k != f"{part}/peaks"}, part, "µs", COMPILED, 1e6)
+
+
+def kernels_avx2(book: Book) -> str:
+    return kernels(book, "kernels_avx2")
 
 
 def training(book: Book) -> str:
     return _timed(book, "training", "ms a step", COMPILED, 1e3)
+
+
+def beside(book: Book) -> str:
+    """This tree by an earlier one, group by group: the geometric mean of the cases' ratios, and the worst case."""
+    lines = []
+    rows = _of(book, "beside")
+    for group, row in rows.items():
+        cases = row["figures"]["cases"]
+        middles = {name: case["quartiles"][1] for name, case in cases.items()}
+        worst = max(middles, key=lambda name: middles[name])
+        low, middle, high = cases[worst]["quartiles"]
+        mean = geometric_mean(list(middles.values()))
+        said = f"{worst}: {middle:.2f} ({low:.2f} to {high:.2f})"
+        lines.append(
+            [group, str(len(cases)), f"{mean:.3f}", said, f"`{row['figures']['there']}`", _origin([row])]
+        )
+    head = [
+        "processor time, by that of the earlier tree",
+        "cases",
+        "geometric mean",
+        "worst (quartiles)",
+        "earlier",
+    ]
+    return _table(head, lines, list(rows.values()))
 
 
 def bandwidth(book: Book) -> str:
@@ -356,8 +387,10 @@ BLOCKS: dict[str, Callable[[Book], str]] = {
         windows,
         classes,
         kernels,
+        kernels_avx2,
         bandwidth,
         training,
+        beside,
     )  # fmt: skip
 }
 

@@ -56,6 +56,18 @@ def small() -> dict[str, Any]:
         breaks={"a lock": {"rows": both}, "a warning": {"failed": "crash", "why": "SIGSEGV"}},
         shapes={"BERT": {"rows": sizes}},
         kernels={"peaks": {"rows": {"bandwidth": 1e10}}, "gelu": {"rows": both}},
+        kernels_avx2={"peaks": {"rows": {"bandwidth": 1e10}}, "gelu": {"rows": both}},
+        beside={
+            "calls": {
+                "rows": {
+                    "there": "fafaf55",
+                    "cases": {
+                        "x + 1, replay": {"here_s": 1e-6, "there_s": 1e-6, "quartiles": [0.9, 1.0, 1.1]},
+                        "x + 1, native": {"here_s": 2e-6, "there_s": 1e-6, "quartiles": [1.9, 2.0, 2.1]},
+                    },
+                }
+            }
+        },
         bandwidth={"peaks": {"rows": {"bandwidth": 1e10}}, "gelu, large": {"rows": moved}},
         training={"sgd": {"rows": both}},
         programs={
@@ -121,6 +133,7 @@ def test_every_block_says_where_its_rows_are_from(tmp_path: Path) -> None:
     assert (row[column(kept, "torch.compile")], row[column(kept, "Kintsugi")]) == ("200", "99")
     assert cells(made["programs"], "1 of 2 programs")[1:5] == ["2.00; 2.00"] * 4
     assert cells(made["bandwidth"], "gelu")[1:3] == ["128", "50%"]
+    assert cells(made["beside"], "calls")[1:4] == ["2", "1.414", "x + 1, native: 2.00 (1.90 to 2.10)"]
     assert cells(made["windows"], "native")[1:6] == ["2 of 2", "1", "1", "2", "1.10; 1.10"]
     assert cells(made["classes"], "transformers")[1:4] == ["340", "152", "188"]
 
