@@ -342,9 +342,7 @@ PyObject* reset(PyObject* self, PyObject*) {
 }
 
 PyObject* quarantine(PyObject* self, PyObject* difference) {
-  const char* text = PyUnicode_AsUTF8(difference);
-  if (text == nullptr) return nullptr;
-  implOf(self).quarantine(text);
+  implOf(self).quarantine(pyapi::utf8(difference));
   Py_RETURN_NONE;
 }
 

@@ -16,6 +16,7 @@
 #include "pyapi/name_fields.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/plain.h"
+#include "pyapi/text.h"
 #include "pyapi/types.h"
 #include "torchapi/torch_patches.h"
 
@@ -38,12 +39,6 @@ constexpr std::string_view kTensorMetadata[] = {
     "shape",  "dtype",     "device",        "layout",  "ndim",      "requires_grad", "is_leaf", "is_cuda",
     "is_cpu", "is_sparse", "is_quantized",  "is_meta", "is_nested", "itemsize",      "nbytes",  "is_mps",
     "is_xpu", "is_mkldnn", "is_sparse_csr", "is_mtia", "is_ipu",    "is_xla",        "is_maia", "is_vulkan"};
-
-std::string_view text(PyObject* name) {
-  Py_ssize_t n = 0;
-  const char* s = PyUnicode_AsUTF8AndSize(name, &n);
-  return {s, static_cast<size_t>(n)};
-}
 
 // True for immutable C objects of torch (dtypes, devices, `torch.finfo`): their attributes never change.
 bool isTorchValue(PyObject* object) {
@@ -104,10 +99,11 @@ AttributePlan planTensor(RecordContext& rec, Shadow shadow, PyObject* object, Py
   if (Py_TYPE(d) != &PyGetSetDescr_Type) return plan;
   // `grad` and `_base` are state of the tensor. Each run has to ask for them, even if the tensor that is
   // found is one that the trace knows.
-  plan.how = text(name) == "grad" || text(name) == "_base" ? AttributePlan::kStep : AttributePlan::kTorch;
+  plan.how = pyapi::ascii(name) == "grad" || pyapi::ascii(name) == "_base" ? AttributePlan::kStep
+                                                                           : AttributePlan::kTorch;
   if (pyapi::isKnown(d, torchapi::Known::kTensorData)) plan.dispatchedCall = torchapi::dataOf;
   for (std::string_view m : kTensorMetadata)
-    plan.onlyReadsMetadata = plan.onlyReadsMetadata || m == text(name);
+    plan.onlyReadsMetadata = plan.onlyReadsMetadata || m == pyapi::ascii(name);
   return plan;
 }
 
@@ -259,7 +255,7 @@ AttributePlan planClass(RecordContext& rec, Shadow shadow, PyObject* object, PyO
   if (!rec.live()) return simple(AttributePlan::kAborted);
   PyObject *metaValue = ofMeta.value, *value = entry.value;
   if (metaValue != nullptr && isDataDescriptor(metaValue)) {
-    if (auto plan = planOfClass(rec, cls, text(name), metaValue)) return std::move(*plan);
+    if (auto plan = planOfClass(rec, cls, pyapi::ascii(name), metaValue)) return std::move(*plan);
     return isProperty(metaValue) ? planDescriptor(rec, virtualShadowOf(rec, Shadow::constant(), object),
                                                   object, name, metaValue)
                                  : simple(AttributePlan::kStep);
@@ -367,8 +363,8 @@ AttributePlan planTraceback(RecordContext& rec, PyObject* object, PyObject* name
 // no function that makes them.
 std::optional<Shadow> noAnnotations(RecordContext& rec, Shadow shadow, PyObject* function, PyObject* name) {
   Virtual& v = rec.objects.virtualOf(shadow);
-  if (text(name) == "__annotate__") return Shadow::constant();  // None
-  if (text(name) != "__annotations__" || v.value != ir::kNone) return std::nullopt;
+  if (pyapi::ascii(name) == "__annotate__") return Shadow::constant();  // None
+  if (pyapi::ascii(name) != "__annotations__" || v.value != ir::kNone) return std::nullopt;
   // Nobody asks the function that makes them while recording.
   if (PyDict_GetItemString(v.entries.get(), "__annotate__") != nullptr) return std::nullopt;
   pyapi::Ref<> dict = pyapi::steal(PyObject_GetAttr(function, name));
@@ -421,7 +417,7 @@ AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object
     plan.pending = rec.callees.methodFrame(getter, shadow, object);
     return plan;
   }
-  if (text(name) == "__dict__" && shadow.isVirtual() &&
+  if (pyapi::ascii(name) == "__dict__" && shadow.isVirtual() &&
       (rec.objects.virtualOf(shadow).kind == VirtualKind::kInstance ||
        rec.objects.virtualOf(shadow).kind == VirtualKind::kFunction)) {
     return planVirtualDict(rec, shadow, object);
@@ -449,7 +445,7 @@ AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object
     return shadowPlan(rec.guards.readSource(SourceKind::kMember, source, d, 0, value.get()));
   }
   if (Py_TYPE(d) == &PyGetSetDescr_Type) {
-    std::string_view n = text(name);
+    std::string_view n = pyapi::ascii(name);
     if (n == "__class__") return shadowPlan(Shadow::constant());
     PyObject** slot = n == "__dict__" && !shadow.isVirtual() ? pyapi::materializedDictSlot(object) : nullptr;
     // A function makes its dict when it is first asked for it.
@@ -486,7 +482,7 @@ AttributePlan planException(RecordContext& rec, Shadow shadow, PyObject* object,
   Virtual& v = rec.objects.virtualOf(shadow);
   if (v.value != ir::kNone) return simple(AttributePlan::kStep);
   const pyapi::ExceptionParts parts = pyapi::partsOf(object);
-  std::string_view n = text(name);
+  std::string_view n = pyapi::ascii(name);
   if (n == "__class__" || n == "__suppress_context__") return shadowPlan(Shadow::constant());
   if (n == "args") {
     if (auto made = rec.objects.knownObject(parts.args)) return shadowPlan(*made);
@@ -508,7 +504,7 @@ AttributePlan planException(RecordContext& rec, Shadow shadow, PyObject* object,
   if (n == "__dict__") return planVirtualDict(rec, shadow, object);
   std::optional<Shadow> field;  // a field that C code has filled in
   pyapi::forEachField(object, [&](PyObject* fieldName, PyObject* value) {
-    if (text(fieldName) != n) return true;
+    if (pyapi::ascii(fieldName) != n) return true;
     if (value == nullptr || isPlain(value)) {
       field = Shadow::constant();
     } else if (PyTuple_CheckExact(value)) {  // `exceptions` of an exception group
@@ -522,7 +518,7 @@ AttributePlan planException(RecordContext& rec, Shadow shadow, PyObject* object,
 }
 
 AttributePlan planTraceback(RecordContext& rec, PyObject* object, PyObject* name) {
-  std::string_view n = text(name);
+  std::string_view n = pyapi::ascii(name);
   if (n == "tb_lineno" || n == "tb_lasti" || n == "__class__") return shadowPlan(Shadow::constant());
   if (n == "tb_next") return shadowPlan(tracebackShadow(rec, pyapi::entryOf(object).next));
   return simple(AttributePlan::kStep);
@@ -586,7 +582,7 @@ std::optional<Shadow> partOfMethod(RecordContext& rec, Shadow shadow, PyObject* 
 }
 
 AttributePlan planInstance(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name) {
-  if (auto part = partOfMethod(rec, shadow, object, text(name))) return shadowPlan(*part);
+  if (auto part = partOfMethod(rec, shadow, object, pyapi::ascii(name))) return shadowPlan(*part);
   PyTypeObject* type = Py_TYPE(object);
   PyObject* override = pyapi::getsAttributesPlainly(type) ? nullptr : getattributeOf(type);
   // A module of a subclass of ModuleType (such as torch._VF) looks names up like other objects do, unless its
@@ -638,7 +634,7 @@ AttributePlan planMissing(RecordContext& rec, Shadow shadow, PyObject* module, P
 // An attribute of a frozen object. Annotations are excluded: they are in a dict, which can change.
 std::optional<AttributePlan> planFrozen(RecordContext& rec, PyObject* object, PyObject* name) {
   PyObject* d = pyapi::lookUpInType(Py_TYPE(object), name);
-  if (d == nullptr || isMethodLike(d) || text(name).ends_with("annotation")) return std::nullopt;
+  if (d == nullptr || isMethodLike(d) || pyapi::ascii(name).ends_with("annotation")) return std::nullopt;
   const Paused paused(rec.pauses);
   pyapi::Ref<> value = pyapi::steal(PyObject_GetAttr(object, name));
   if (!value) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "capture/shadow.h"
+#include "pyapi/text.h"
 
 namespace kintsugi::capture {
 
@@ -84,10 +85,18 @@ struct CallValues {
   PyObject* nameOf(size_t i) const {
     return PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i - positional));
   }
-  // The index of the argument with this keyword.
+  // The index of the argument with this keyword, which is ASCII.
   std::optional<size_t> keyword(std::string_view name) const {
     for (size_t i = positional; i < total(); ++i) {
-      if (name == PyUnicode_AsUTF8(nameOf(i))) return i;
+      if (name == pyapi::ascii(nameOf(i))) return i;
+    }
+    return std::nullopt;
+  }
+
+  // The same for any name.
+  std::optional<size_t> keyword(PyObject* name) const {
+    for (size_t i = positional; i < total(); ++i) {
+      if (PyUnicode_Compare(name, nameOf(i)) == 0) return i;
     }
     return std::nullopt;
   }

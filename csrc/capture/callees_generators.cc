@@ -13,6 +13,7 @@
 #include "pyapi/errors.h"
 #include "pyapi/frame.h"
 #include "pyapi/generator.h"
+#include "pyapi/text.h"
 
 namespace kintsugi::capture {
 
@@ -64,7 +65,7 @@ bool Callees::enterGeneratorFunction(pyapi::Frame* raw) {
   if (!expected_.pending().active || expected_.pending().generator ||
       reinterpret_cast<PyObject*>(code) != expected_.pending().code ||
       !(pyapi::flagsOf(code) & CO_GENERATOR)) {
-    roles_.breaks.abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(code))});
+    roles_.breaks.abort(diag::Code::KTG0102, {pyapi::utf8(pyapi::qualifiedNameOf(code))});
     return false;
   }
   Activation fake{};
@@ -74,7 +75,7 @@ bool Callees::enterGeneratorFunction(pyapi::Frame* raw) {
   frame->function = pyapi::newRef(reinterpret_cast<PyObject*>(pyapi::functionOf(raw)));
   frame->functionShadow = expected_.pending().functionShadow;
   if (!bindArguments(*frame, fake, expected_.pending())) {
-    roles_.breaks.abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(code))});
+    roles_.breaks.abort(diag::Code::KTG0102, {pyapi::utf8(pyapi::qualifiedNameOf(code))});
     return false;
   }
   expected_.cancel();

@@ -11,6 +11,7 @@
 #include "pyapi/lazy.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/opcodes.h"
+#include "pyapi/text.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {
@@ -19,13 +20,6 @@ using guard::GuardKind;
 using ir::Op;
 
 namespace {
-
-std::string_view text(PyObject* name) {
-  Py_ssize_t n = 0;
-  const char* chars = PyUnicode_AsUTF8AndSize(name, &n);
-  PyErr_Clear();
-  return {chars != nullptr ? chars : "", chars != nullptr ? static_cast<size_t>(n) : 0};
-}
 
 // Attributes of tensor classes are also read by torch's C++ code, which the recorder does not see.
 bool isTensorClass(PyTypeObject* type) {
@@ -44,7 +38,7 @@ bool isTensorClass(PyTypeObject* type) {
 // Special names such as `__len__` have a meaning for C code, so they are never opened.
 bool mayOpen(PyTypeObject* type, PyObject* name) {
   return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !PyType_HasFeature(type, Py_TPFLAGS_IMMUTABLETYPE) &&
-         !text(name).starts_with("__") && !isTensorClass(type);
+         !pyapi::ascii(name).starts_with("__") && !isTensorClass(type);
 }
 
 namespace {
@@ -166,7 +160,7 @@ TypeEntry typeEntry(RecordContext& rec, PyTypeObject* type, PyObject* name, PyTy
   PyObject* order = pyapi::mroOf(type);
   const Py_ssize_t from = placeBehind(order, after);
   TypeEntry entry;
-  if (text(name).starts_with("__")) {
+  if (pyapi::ascii(name).starts_with("__")) {
     PyTypeObject* owner = ownerOf(order, from, name);
     entry.value = owner != nullptr ? own(owner, name) : nullptr;
     return entry;

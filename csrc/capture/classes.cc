@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "pyapi/classes.h"
+#include "pyapi/text.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {
@@ -96,12 +97,12 @@ std::optional<bool> storeInClass(RecordContext& rec, Shadow shadow, PyObject* ob
   if (!PyType_Check(object)) return std::nullopt;
   Virtual* v = virtualClassOf(rec, reinterpret_cast<PyTypeObject*>(object));
   if (v == nullptr) return std::nullopt;
-  const std::string_view text = PyUnicode_AsUTF8(name);
+  const std::string_view text = pyapi::ascii(name);
   // Special names have a meaning for C code. A class that is made with such an entry from the start would
   // behave differently, so setting one later is not recorded.
   PyObject* space = v->partObjects[v->parts.size()].get();
   if (v->exposed || text.starts_with("__") || (value.isVirtual() && PyDict_Contains(space, name) != 0)) {
-    refuseClass(rec, PyUnicode_AsUTF8(name));
+    refuseClass(rec, pyapi::utf8(name).c_str());
     return false;
   }
   shadow = virtualShadowOf(rec, Shadow::constant(), object);

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "capture/special_methods.h"
+#include "pyapi/text.h"
 #include "pyapi/types.h"
 #include "torchapi/tensor_desc.h"
 
@@ -95,7 +96,7 @@ bool Heap::emitEffect(Op op, const std::vector<std::pair<Shadow, PyObject*>>& pa
       return false;
     }
     operands.push_back(operand);
-    if (i == 0 && name != nullptr) operands.push_back(trace_.stringOperand(PyUnicode_AsUTF8(name)));
+    if (i == 0 && name != nullptr) operands.push_back(trace_.stringOperand(pyapi::encoded(name)));
   }
   size_t at = writer_.emit(op, operands, {}, snapshots_.stateBefore());
   trace_.code[at].deferrable = op == Op::kSetCell || isDeferrableStore(parts[0].second, name);

@@ -13,6 +13,7 @@
 #include "pyapi/drop_reference.h"
 #include "pyapi/errors.h"
 #include "pyapi/generator.h"
+#include "pyapi/text.h"
 
 namespace kintsugi::capture {
 
@@ -116,9 +117,8 @@ void Lifetimes::checkWatched() {
     const Virtual& v = virtuals_.at(id);
     if (v.kind != VirtualKind::kGenerator || !v.frame || v.value != ir::kNone) continue;
     if (v.recipe == ir::kNone || !reached.contains(v.recipe)) {
-      breaks_.abort(diag::Code::KTG0302,
-                    {"generator (" + std::string(PyUnicode_AsUTF8(pyapi::qualifiedNameOf(v.frame->code))) +
-                     ") that is dropped while it waits"});
+      breaks_.abort(diag::Code::KTG0302, {"generator (" + pyapi::utf8(pyapi::qualifiedNameOf(v.frame->code)) +
+                                          ") that is dropped while it waits"});
       return;
     }
   }

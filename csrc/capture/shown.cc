@@ -5,6 +5,7 @@
 #include "pyapi/name_fields.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/plain.h"
+#include "pyapi/text.h"
 
 namespace kintsugi::capture {
 
@@ -22,10 +23,8 @@ std::optional<Shadow> shownName(RecordContext& rec, Shadow shadow, PyObject* obj
 bool isRenamed(RecordContext& rec, PyObject* object) { return rec.tables.attributes.isRenamed(object); }
 
 void noteRename(RecordContext& rec, PyObject* object, PyObject* attribute) {
-  const char* name = PyUnicode_AsUTF8(attribute);
-  if (name == nullptr) PyErr_Clear();
-  if (name == nullptr) return;
-  const bool module = PyType_Check(object) && std::string_view(name) == "__module__";
+  const std::string_view name = pyapi::ascii(attribute);
+  const bool module = PyType_Check(object) && name == "__module__";
   if (module || pyapi::nameField(object, name) != nullptr) rec.tables.attributes.noteRenamed(object);
 }
 

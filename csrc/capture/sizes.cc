@@ -10,6 +10,7 @@
 #include "pyapi/lazy.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/slices.h"
+#include "pyapi/text.h"
 #include "torchapi/global_state.h"
 #include "torchapi/op_effects.h"
 #include "torchapi/transforms.h"
@@ -22,10 +23,6 @@ using ir::Operand;
 using torchapi::MetaLevel;
 
 namespace {
-
-std::string_view textOf(PyObject* object) {
-  return object != nullptr && PyUnicode_Check(object) ? PyUnicode_AsUTF8(object) : std::string_view();
-}
 
 // The dimensions that a user has marked by mark_dynamic() or mark_static(), torch's or ours. These functions
 // leave a set as an attribute of the tensor.
@@ -51,7 +48,7 @@ bool belongsToModule(RecordContext& rec, ir::SourceId source) {
   const auto& nodes = rec.tables.document.sources.nodes;
   for (ir::SourceId id = source; id != ir::kNone; id = nodes[id].parent) {
     if (nodes[id].kind != SourceKind::kDictItem || nodes[id].key == ir::kNone) continue;
-    const std::string_view key = textOf(rec.tables.constants.at(nodes[id].key));
+    const std::string_view key = pyapi::ascii(rec.tables.constants.at(nodes[id].key));
     if (key == "_parameters" || key == "_buffers") return true;
   }
   return false;
@@ -102,12 +99,12 @@ std::string nameOf(const CallValues& ctx) {
   const PyTypeObject* type = Py_TYPE(callable);
   if (type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type || type == &PyGetSetDescr_Type ||
       type == &PyMemberDescr_Type) {
-    return std::string(textOf(PyDescr_NAME(callable)));
+    return std::string(pyapi::ascii(PyDescr_NAME(callable)));
   }
   if (!PyCFunction_Check(callable)) return {};
   static constinit pyapi::Lazy<PyObject*> getattrSlot;
   PyObject* getattr = getattrSlot.get([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"); });
-  if (callable == getattr && ctx.positional >= 2) return std::string(textOf(ctx.args[1]));
+  if (callable == getattr && ctx.positional >= 2) return std::string(pyapi::ascii(ctx.args[1]));
   return pyapi::builtinName(callable);
 }
 

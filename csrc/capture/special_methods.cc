@@ -1,11 +1,11 @@
 #include "capture/special_methods.h"
 
 #include <array>
-#include <cstring>
 #include <string>
 #include <unordered_map>
 
 #include "pyapi/dict.h"
+#include "pyapi/text.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {
@@ -20,7 +20,7 @@ PyObject* specialMethod(PyTypeObject* type, const char* name) {
   };
   static std::array<Name, 256> recent;
   Name& slot = recent[(reinterpret_cast<uintptr_t>(name) * 0x9e3779b97f4a7c15ull) >> 56];
-  if (slot.address != name || std::strcmp(PyUnicode_AsUTF8(slot.text), name) != 0) {
+  if (slot.address != name || pyapi::ascii(slot.text) != name) {
     static std::unordered_map<std::string, PyObject*> interned;
     PyObject*& key = interned[name];
     if (key == nullptr) key = PyUnicode_InternFromString(name);

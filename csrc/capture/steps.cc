@@ -16,6 +16,7 @@
 #include "pyapi/known_objects.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/plain.h"
+#include "pyapi/text.h"
 #include "pyapi/types.h"
 #include "support/check.h"
 #include "torchapi/op_effects.h"
@@ -93,7 +94,7 @@ void Steps::checkBlocks() {
     ir::ConstId code = document_.trace.states[ins.snap].code;
     auto* where = reinterpret_cast<PyCodeObject*>(constants_.at(code));
     roles_.breaks.abort(diag::Code::KTG0103,
-                        {std::string("after a step in ") + PyUnicode_AsUTF8(pyapi::qualifiedNameOf(where))});
+                        {std::string("after a step in ") + pyapi::utf8(pyapi::qualifiedNameOf(where))});
     breakLog_.setFailedIn(document_.trace.states[ins.snap].parent == ir::kNone ? nullptr
                                                                                : constants_.at(code));
     return;
@@ -166,7 +167,7 @@ size_t Steps::emitCall(CallValues& ctx, CallKind kind, const std::vector<Operand
   if (ctx.kwnames != nullptr) {
     std::vector<Operand> names;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(ctx.kwnames); ++i) {
-      names.push_back(document_.trace.stringOperand(PyUnicode_AsUTF8(PyTuple_GET_ITEM(ctx.kwnames, i))));
+      names.push_back(document_.trace.stringOperand(pyapi::encoded(PyTuple_GET_ITEM(ctx.kwnames, i))));
     }
     Operand list = document_.trace.listOperand(names);
     document_.trace.code[at].kwCount = list.count;

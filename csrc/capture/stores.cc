@@ -6,6 +6,7 @@
 #include "capture/plain_objects.h"
 #include "capture/special_methods.h"
 #include "pyapi/object_layout.h"
+#include "pyapi/text.h"
 #include "pyapi/types.h"
 #include "support/check.h"
 
@@ -160,7 +161,7 @@ bool Stores::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Shad
   if (PyUnicode_CompareWithASCIIString(name, "__code__") == 0) return storeCode(v, value, real);
   if (isFunctionName(name)) {  // reading one gives a constant
     if (!pins_.tryPinDeep(value, real)) {
-      if (breaks_.isLive()) breaks_.abort(diag::Code::KTG0303, {PyUnicode_AsUTF8(name)});
+      if (breaks_.isLive()) breaks_.abort(diag::Code::KTG0303, {pyapi::utf8(name)});
       return false;
     }
     if (v.value != ir::kNone) setter = Py_None;
@@ -184,7 +185,7 @@ bool Stores::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Shad
     isAnnotations = true;
   }
   if (v.exposed || (!isAnnotations && described)) {
-    breaks_.abort(diag::Code::KTG0303, {PyUnicode_AsUTF8(name)});
+    breaks_.abort(diag::Code::KTG0303, {pyapi::utf8(name)});
     return false;
   }
   if (v.value != ir::kNone && !effects_.emitEffect(Op::kSetAttr, {{shadow, object}, {value, real}}, name))

@@ -23,6 +23,7 @@
 #include "pyapi/imports.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/stack_limit.h"
+#include "pyapi/text.h"
 #include "pyapi/types.h"
 #include "runtime/guard_explain.h"
 #include "runtime/run_events.h"
@@ -200,7 +201,7 @@ void CompiledFunction::examine() {
              (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) {
     eager_ = true;
     addBreak(diag::Diagnostic(diag::Code::KTG0110,
-                              {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(pyapi::asFunction(callable)))},
+                              {pyapi::utf8(pyapi::qualifiedNameOf(pyapi::asFunction(callable)))},
                               entryPlace()));
   }
 }

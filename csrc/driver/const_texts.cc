@@ -4,6 +4,7 @@
 
 #include "pyapi/code.h"
 #include "pyapi/functions.h"
+#include "pyapi/text.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::driver {
@@ -12,31 +13,22 @@ namespace {
 
 constexpr Py_ssize_t kLongest = 60;
 
-std::string utf8(PyObject* text) {
-  const char* chars = PyUnicode_AsUTF8(text);
-  if (chars == nullptr) {
-    PyErr_Clear();  // a lone surrogate
-    return "";
-  }
-  return chars;
-}
-
 // Names of what has one in C, short strings and numbers; empty for the rest, whose repr() may be anything.
 std::string textOf(PyObject* object) {
   if (object == nullptr) {
     return "";
   }
   if (PyUnicode_CheckExact(object)) {
-    return PyUnicode_GET_LENGTH(object) <= kLongest ? "'" + utf8(object) + "'" : "";
+    return PyUnicode_GET_LENGTH(object) <= kLongest ? "'" + pyapi::utf8(object) + "'" : "";
   }
   if (PyType_Check(object)) {
     return pyapi::typeName(reinterpret_cast<PyTypeObject*>(object));
   }
   if (PyFunction_Check(object)) {
-    return utf8(pyapi::qualifiedNameOf(pyapi::asFunction(object)));
+    return pyapi::utf8(pyapi::qualifiedNameOf(pyapi::asFunction(object)));
   }
   if (PyCode_Check(object)) {
-    return utf8(pyapi::qualifiedNameOf(reinterpret_cast<PyCodeObject*>(object)));
+    return pyapi::utf8(pyapi::qualifiedNameOf(reinterpret_cast<PyCodeObject*>(object)));
   }
   if (PyCFunction_CheckExact(object)) {
     return pyapi::builtinName(object);
@@ -72,11 +64,11 @@ void describeConstants(recording::Recording& recording, PyObject* function) {
   const Py_ssize_t positional = static_cast<Py_ssize_t>(recording.argCount);
   for (Py_ssize_t i = 0; names.size() < recording.argCount && i < positional; ++i) {
     const bool named = i < pyapi::argumentCount(code);
-    names.push_back(named ? utf8(pyapi::variableName(code, i)) : "arg" + std::to_string(i));
+    names.push_back(named ? pyapi::utf8(pyapi::variableName(code, i)) : "arg" + std::to_string(i));
   }
   PyObject* keywords = recording.kwNames.get();
   for (Py_ssize_t i = 0; keywords != nullptr && i < PyTuple_GET_SIZE(keywords); ++i) {
-    names.push_back(utf8(PyTuple_GET_ITEM(keywords, i)));
+    names.push_back(pyapi::utf8(PyTuple_GET_ITEM(keywords, i)));
   }
 }
 

@@ -7,6 +7,7 @@
 #include "ir/segment_stops.h"
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
+#include "pyapi/text.h"
 #include "runtime/run_events.h"
 #include "runtime/segment_steps.h"
 #include "torchapi/function_modes.h"
@@ -213,9 +214,8 @@ bool FxRunner::take(PyObject* results, std::span<Value> outputs) {
 
 std::string FxRunner::backendName() const {
   Ref<> name = pyapi::steal(PyObject_GetAttrString(backend_.get(), "name"));
-  const char* text = name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : nullptr;
-  if (text == nullptr) PyErr_Clear();
-  return text != nullptr ? text : "";
+  PyErr_Clear();
+  return pyapi::utf8(name.get());
 }
 
 Ref<> FxRunner::stop(size_t number, std::span<PyObject* const> given) {

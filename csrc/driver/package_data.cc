@@ -13,6 +13,7 @@
 #include "pyapi/drop_reference.h"
 #include "pyapi/lru_cache.h"
 #include "pyapi/name_fields.h"
+#include "pyapi/text.h"
 
 namespace kintsugi::driver {
 
@@ -87,14 +88,11 @@ class Reader {
   }
 
   std::string text(PyObject* object) {
-    Py_ssize_t size = 0;
-    const char* chars =
-        object != nullptr && PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, &size) : nullptr;
-    if (chars == nullptr) {
+    if (object == nullptr || !PyUnicode_Check(object)) {
       fail("a text is missing");
       return {};
     }
-    return {chars, static_cast<size_t>(size)};
+    return pyapi::encoded(object);
   }
 
   template <typename T>

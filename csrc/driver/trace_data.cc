@@ -5,6 +5,7 @@
 #include "guard/kinds.h"
 #include "ir/printer.h"
 #include "pyapi/drop_reference.h"
+#include "pyapi/text.h"
 #include "runtime/run_events.h"
 #include "torchapi/python_constants.h"
 
@@ -142,7 +143,8 @@ class Writer {
   Ref<> keywords(const Instruction& ins) const {
     std::vector<uint32_t> places(ins.kwCount);
     for (uint32_t k = 0; k < ins.kwCount; ++k) places[k] = ins.kwNames + k;
-    return listOf(places, [this](uint32_t at) { return textObject(trace_.strings[trace_.lists[at].id]); });
+    return listOf(places,
+                  [this](uint32_t at) { return pyapi::decoded(trace_.strings[trace_.lists[at].id]); });
   }
 
   const runtime::CompiledTrace& recorded_;

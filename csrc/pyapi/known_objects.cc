@@ -15,6 +15,7 @@
 #include "pyapi/made_polyfills.h"
 #include "pyapi/module_code.h"
 #include "pyapi/ref.h"
+#include "pyapi/text.h"
 #include "support/check.h"
 
 namespace kintsugi::pyapi {
@@ -237,10 +238,7 @@ class KnownCode {
     const std::string prefix = name + ".";
     bool busy = false;
     while (PyDict_Next(PyImport_GetModuleDict(), &at, &key, &module)) {
-      const char* text = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : nullptr;
-      PyErr_Clear();
-      const bool inside =
-          module == package || (text != nullptr && std::string_view(text).starts_with(prefix));
+      const bool inside = module == package || ascii(key).starts_with(prefix);
       if (!inside || !PyModule_Check(module) || collected_.contains(module)) continue;
       if (isInitializing(PyModule_GetDict(module))) {
         busy = true;

@@ -8,6 +8,7 @@
 #include "pyapi/dict.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/ref.h"
+#include "pyapi/text.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::pyapi {
@@ -103,12 +104,6 @@ class Collector {
   std::unordered_set<PyObject*> seen_, added_;
 };
 
-std::string textOf(PyObject* object) {
-  const char* text = object != nullptr && PyUnicode_Check(object) ? PyUnicode_AsUTF8(object) : nullptr;
-  PyErr_Clear();
-  return text != nullptr ? text : "";
-}
-
 // True if a module of a subclass has taken the place of the module with these globals. It holds the old
 // module, or its class, or a base, has functions with these globals.
 bool replacesModule(PyObject* module, PyObject* globals) {
@@ -156,18 +151,18 @@ bool isInitializing(PyObject* globals) { return specPart(globals, "_initializing
 bool isLoadedBy(PyObject* globals, PyObject* package) {
   if (!PyModule_Check(package)) return false;
   if (PyModule_GetDict(package) == globals) return true;
-  const std::string file = textOf(specPart(globals, "origin").get());
+  const std::string file = utf8(specPart(globals, "origin").get());
   PyObject* path = PyDict_GetItemString(PyModule_GetDict(package), "__path__");
   const Py_ssize_t count = path != nullptr && PyList_Check(path) ? PyList_GET_SIZE(path) : 0;
   for (Py_ssize_t i = 0; i < count; ++i) {
-    const std::string folder = textOf(PyList_GET_ITEM(path, i));
+    const std::string folder = utf8(PyList_GET_ITEM(path, i));
     if (!folder.empty() && file.starts_with(folder + "/")) return true;
   }
   return false;
 }
 
 bool areOfPackage(PyObject* globals, std::string_view package) {
-  const std::string name = textOf(PyDict_GetItemString(globals, "__name__"));
+  const std::string name = utf8(PyDict_GetItemString(globals, "__name__"));
   return std::string_view(name).substr(0, name.find('.')) == package && areImported(globals);
 }
 

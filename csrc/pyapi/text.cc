@@ -1,24 +1,36 @@
 #include "pyapi/text.h"
 
-#include <string>
-#include <unordered_set>
+#include "pyapi/errors.h"
 
 namespace kintsugi::pyapi {
 
-const char* utf8(PyObject* text) {
-  // For names with lone surrogates. There are few of them, and each is stored once.
-  static auto* escaped = new std::unordered_set<std::string>();
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  const char* plain = PyUnicode_AsUTF8(text);
-  if (plain == nullptr) {
-    PyErr_Clear();
-    PyObject* bytes = PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace");
-    plain = bytes != nullptr ? escaped->insert(PyBytes_AS_STRING(bytes)).first->c_str() : "?";
-    Py_XDECREF(bytes);
-  }
-  PyErr_Restore(type, value, traceback);
-  return plain;
+namespace {
+
+std::string encodedBy(PyObject* text, const char* errors) {
+  const Ref<> bytes = steal(PyUnicode_AsEncodedString(text, "utf-8", errors));
+  if (!bytes) PyErr_Clear();
+  return bytes
+             ? std::string(PyBytes_AS_STRING(bytes.get()), static_cast<size_t>(PyBytes_GET_SIZE(bytes.get())))
+             : "?";
+}
+
+}  // namespace
+
+std::string utf8(PyObject* text) {
+  if (text == nullptr || !PyUnicode_Check(text)) return "";
+  const PendingErrorScope kept;
+  return encodedBy(text, "backslashreplace");
+}
+
+std::string encoded(PyObject* name) {
+  const PendingErrorScope kept;
+  return encodedBy(name, "surrogatepass");
+}
+
+Ref<> decoded(std::string_view text) {
+  PyObject* name = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogatepass");
+  if (name != nullptr) PyUnicode_InternInPlace(&name);
+  return steal(name);
 }
 
 }  // namespace kintsugi::pyapi

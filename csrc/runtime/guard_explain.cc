@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "pyapi/plain.h"
+#include "pyapi/text.h"
 #include "pyapi/types.h"
 #include "runtime/compiled_trace.h"
 
@@ -42,14 +43,9 @@ std::string textOf(PyObject* object) {
     return "nothing";
   }
   if (pyapi::isPlain(object)) {
-    pyapi::Ref<> repr = pyapi::steal(PyObject_Repr(object));
-    Py_ssize_t size = 0;
-    const char* text = repr ? PyUnicode_AsUTF8AndSize(repr.get(), &size) : nullptr;
-    if (text == nullptr) {
-      PyErr_Clear();
-      return typeName(Py_TYPE(object));
-    }
-    return shortened(std::string(text, static_cast<size_t>(size)));
+    const pyapi::Ref<> repr = pyapi::steal(PyObject_Repr(object));
+    PyErr_Clear();
+    return repr ? shortened(pyapi::utf8(repr.get())) : typeName(Py_TYPE(object));
   }
   if (PyType_Check(object)) {
     return "class " + typeName(reinterpret_cast<PyTypeObject*>(object));

@@ -6,6 +6,7 @@
 #include "pyapi/frame.h"
 #include "pyapi/generator.h"
 #include "pyapi/lazy.h"
+#include "pyapi/text.h"
 #include "pyapi/types.h"
 #include "runtime/compiled_trace.h"
 #include "support/check.h"
@@ -48,11 +49,9 @@ bool Materializer::get(const Operand& operand, Ref<>& out) {
     case OperandKind::kBool:
       out = pyapi::newRef(operand.i != 0 ? Py_True : Py_False);
       break;
-    case OperandKind::kStr: {
-      const std::string& text = recording_.document.trace.strings[operand.id];
-      out = pyapi::steal(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
+    case OperandKind::kStr:
+      out = pyapi::decoded(recording_.document.trace.strings[operand.id]);
       break;
-    }
     case OperandKind::kComplex: {
       const auto& [re, im] = recording_.document.trace.complexes[operand.id];
       out = pyapi::steal(PyComplex_FromDoubles(re, im));

@@ -161,7 +161,9 @@ SegmentRunner::Status NativeRunner::runTrial(uint32_t trial, std::span<const Val
 }
 
 void NativeRunner::pickFastestPlan() {
-  constexpr uint64_t kNoise = 32;  // a difference of one in so many
+  // A difference of one in so many is noise: the plan that needs no other code is kept. A larger number would
+  // keep a variant that is not faster, a smaller one would miss gains of some percent.
+  constexpr uint64_t kNoise = 32;
   std::vector<uint64_t> times;
   for (const std::atomic<uint64_t>& time : trials_->times) {
     times.push_back(time.load(std::memory_order_relaxed));
@@ -209,6 +211,9 @@ bool NativeRunner::isPausing() {
 }
 
 void NativeRunner::noteWastedRun() {
+  // So many runs may be in vain before native code pauses, for 1, 3, 7 and at last 1,023 runs. With more of
+  // the first, inputs that never fit cost a run each; with a longer pause, inputs that fit again are noticed
+  // late.
   constexpr uint32_t kFree = 4, kMost = 10;
   const uint32_t times = wastedRuns_.fetch_add(1, std::memory_order_relaxed) + 1;
   if (times > kFree) {
@@ -266,8 +271,11 @@ void NativeRunner::replayed(uint64_t nanoseconds) {
 }
 
 void NativeRunner::compareWithReplay() {
+  // Ways that differ by less than one in kClose are timed again, three times at most: more rounds run the
+  // slower way for longer, fewer let noise decide. Native code that takes kFarSlower times as long needs no
+  // second round; a smaller number would drop native code for one call that was disturbed.
   constexpr uint32_t kMostRounds = 3;
-  constexpr uint64_t kClose = 12;  // a difference of one in so many
+  constexpr uint64_t kClose = 12;
   constexpr uint64_t kFarSlower = 3;
   const uint64_t native = nativeTime_.load(std::memory_order_relaxed);
   const uint64_t replay = replayTime_.load(std::memory_order_relaxed);

@@ -11,6 +11,7 @@
 #include "ir/segments.h"
 #include "ops/operator.h"
 #include "pyapi/drop_reference.h"
+#include "pyapi/text.h"
 #include "runtime/compiled_trace.h"
 #include "runtime/replay_program.h"
 #include "support/check.h"
@@ -320,18 +321,16 @@ torchapi::Value Lowering::expectedOf(const ir::Instruction& ins) const {
 }
 
 pyapi::Ref<> Lowering::namesOf(const ir::Instruction& ins) const {
-  auto text = [this](const Operand& operand) {
-    return PyUnicode_InternFromString(trace_.strings[operand.id].c_str());
-  };
+  auto text = [this](const Operand& operand) { return pyapi::decoded(trace_.strings[operand.id]); };
   if (ins.op == Op::kSetAttr || ins.op == Op::kDelAttr) {
-    return pyapi::steal(text(trace_.operandsOf(ins)[1]));
+    return text(trace_.operandsOf(ins)[1]);
   }
   if (ins.kwCount == 0) {
     return {};
   }
   pyapi::Ref<> names = pyapi::steal(PyTuple_New(static_cast<Py_ssize_t>(ins.kwCount)));
   for (uint32_t k = 0; k < ins.kwCount; ++k) {
-    PyTuple_SET_ITEM(names.get(), static_cast<Py_ssize_t>(k), text(trace_.lists[ins.kwNames + k]));
+    PyTuple_SET_ITEM(names.get(), static_cast<Py_ssize_t>(k), text(trace_.lists[ins.kwNames + k]).release());
   }
   return names;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "pyapi/plain.h"
+#include "pyapi/text.h"
 #include "support/check.h"
 
 namespace kintsugi::runtime {
@@ -23,10 +24,8 @@ std::string shapeText(size_t nargs, PyObject* kwnames) {
   std::string text = std::to_string(nargs) + " positional arguments";
   const Py_ssize_t keywords = kwnames == nullptr ? 0 : PyTuple_GET_SIZE(kwnames);
   for (Py_ssize_t i = 0; i < keywords; ++i) {
-    const char* name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, i));
-    text += (i == 0 ? " and keywords " : ", ") + std::string(name == nullptr ? "?" : name);
+    text += (i == 0 ? " and keywords " : ", ") + pyapi::utf8(PyTuple_GET_ITEM(kwnames, i));
   }
-  PyErr_Clear();
   return text;
 }
 

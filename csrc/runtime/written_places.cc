@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "ir/trace.h"
+#include "pyapi/text.h"
 
 namespace kintsugi::runtime {
 
@@ -11,20 +12,18 @@ using ir::Op;
 
 namespace {
 
-std::string_view nameOf(const recording::Recording& recording, const ir::Operand& name) {
+std::string nameOf(const recording::Recording& recording, const ir::Operand& name) {
   if (name.kind == ir::OperandKind::kStr) return recording.document.trace.strings[name.id];
   if (name.kind != ir::OperandKind::kConst) return {};
   PyObject* object = recording.consts[name.id].get();
-  const char* text = PyUnicode_Check(object) ? PyUnicode_AsUTF8(object) : nullptr;
-  if (text == nullptr) PyErr_Clear();
-  return text != nullptr ? text : std::string_view();
+  return PyUnicode_Check(object) ? pyapi::encoded(object) : std::string();
 }
 
 bool isKey(const recording::Recording& recording, guard::ConstId key, const ir::Operand& written) {
   if (written.kind == ir::OperandKind::kConst &&
       recording.consts[key].get() == recording.consts[written.id].get())
     return true;
-  const std::string_view name = nameOf(recording, written);
+  const std::string name = nameOf(recording, written);
   return !name.empty() && nameOf(recording, ir::Operand::constant(key)) == name;
 }
 

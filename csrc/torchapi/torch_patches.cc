@@ -10,6 +10,7 @@
 #include "pyapi/errors.h"
 #include "pyapi/lazy.h"
 #include "pyapi/ref.h"
+#include "pyapi/text.h"
 #include "pyapi/types.h"
 #include "torchapi/known_torch.h"
 
@@ -19,12 +20,6 @@ namespace {
 
 // Names as text, since a module may hold objects from C code under names that are not interned strings.
 using Names = std::unordered_set<std::string>;
-
-std::string textOf(PyObject* name) {
-  const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
-  if (text == nullptr) PyErr_Clear();
-  return text != nullptr ? text : "";
-}
 
 struct Entry {
   PyObject* name;
@@ -60,7 +55,8 @@ constexpr Known kModulesInC[] = {Known::kTorchNn,      Known::kTorchFft,    Know
 void addNames(PyObject* code, Names& names) {
   const auto* c = reinterpret_cast<PyCodeObject*>(code);
   PyObject *read = pyapi::namesOf(c), *constants = pyapi::constantsOf(c);
-  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(read); ++k) names.insert(textOf(PyTuple_GET_ITEM(read, k)));
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(read); ++k)
+    names.insert(pyapi::utf8(PyTuple_GET_ITEM(read, k)));
   for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(constants); ++k) {
     PyObject* constant = PyTuple_GET_ITEM(constants, k);
     if (PyCode_Check(constant)) addNames(constant, names);
@@ -68,7 +64,7 @@ void addNames(PyObject* code, Names& names) {
 }
 
 bool isSpecial(PyObject* name) {
-  const std::string text = textOf(name);
+  const std::string text = pyapi::utf8(name);
   return text.starts_with("__") && text != "__doc__" && text != "__annotations__";
 }
 
@@ -87,7 +83,7 @@ class Watch {
     for (size_t k = 0; k < functions; ++k) {
       PyObject *name, *value;
       for (Py_ssize_t at = 0; PyDict_Next(dicts[k], &at, &name, &value);) {
-        if (names.contains(textOf(name))) add(value);
+        if (names.contains(pyapi::utf8(name))) add(value);
       }
     }
     for (const Known module : kModulesInC) {
@@ -151,7 +147,7 @@ class Watch {
       if (space.dict == PyModule_GetDict(pyapi::known(Known::kJitInternal))) return false;
       return std::ranges::any_of(space.entries, [&](const Entry& entry) {
         return entry.value != nullptr && PyFunction_Check(entry.value) &&
-               names.contains(textOf(entry.name)) &&
+               names.contains(pyapi::utf8(entry.name)) &&
                !isTorchCode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(entry.value)),
                             PyFunction_GET_GLOBALS(entry.value));
       });

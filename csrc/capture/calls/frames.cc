@@ -9,6 +9,7 @@
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
+#include "pyapi/text.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {
@@ -117,8 +118,9 @@ Flow dirModel(CallContext& ctx, Shadow& result) {
 
 // True for an expression without names, such as `1 + 1`: its value is the same anywhere.
 bool isConstantExpression(PyObject* text) {
-  const char* source = PyUnicode_AsUTF8(text);
-  pyapi::Ref<> code = pyapi::steal(source ? Py_CompileString(source, "<string>", Py_eval_input) : nullptr);
+  const std::string source = pyapi::encoded(text);
+  if (source.find('\0') != std::string::npos) return false;
+  pyapi::Ref<> code = pyapi::steal(Py_CompileString(source.c_str(), "<string>", Py_eval_input));
   PyErr_Clear();
   return code && PyTuple_GET_SIZE(pyapi::namesOf(reinterpret_cast<PyCodeObject*>(code.get()))) == 0 &&
          pyapi::localsPlusCount(reinterpret_cast<PyCodeObject*>(code.get())) == 0;

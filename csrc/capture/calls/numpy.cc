@@ -14,6 +14,7 @@
 
 #include "pyapi/functions.h"
 #include "pyapi/known_objects.h"
+#include "pyapi/text.h"
 #include "pyapi/types.h"
 #include "torchapi/known_torch.h"
 
@@ -126,10 +127,9 @@ bool isCompiledUfunc(PyObject* ufunc) {
   PyErr_Clear();
   if (!types || !PyList_Check(types.get())) return false;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(types.get()); ++i) {
-    const char* signature = PyUnicode_AsUTF8(PyList_GET_ITEM(types.get(), i));
-    if (signature != nullptr && *signature != 'O') return true;
+    const std::string_view signature = pyapi::ascii(PyList_GET_ITEM(types.get(), i));
+    if (!signature.empty() && signature.front() != 'O') return true;
   }
-  PyErr_Clear();
   return false;
 }
 

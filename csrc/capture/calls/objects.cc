@@ -7,6 +7,7 @@
 #include "capture/classes.h"
 #include "capture/sizes.h"
 #include "capture/tables/pauses.h"
+#include "pyapi/text.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {
@@ -291,7 +292,7 @@ void registerObjectModels() {
     auto* type = reinterpret_cast<PyTypeObject*>(object);
     if (!PyType_Check(object) || !PyType_IsSubtype(type, root) || !pyapi::initializesLike(type, root))
       continue;
-    const std::string path = std::string("builtins.") + PyUnicode_AsUTF8(name) + ".__init__";
+    const std::string path = "builtins." + pyapi::utf8(name) + ".__init__";
     const ModelRow row{path.c_str(), exceptionInitModel};
     addModels(&row, 1);
   }

@@ -4,6 +4,7 @@
 
 #include "pyapi/functions.h"
 #include "pyapi/known_objects.h"
+#include "pyapi/text.h"
 #include "torchapi/known_torch.h"
 
 namespace kintsugi::capture {
@@ -103,7 +104,7 @@ std::string disableReason(PyObject* function) {
   if (dict != nullptr && reason == nullptr) reason = PyDict_GetItemString(dict, "_torchdynamo_disable_msg");
   if (reason == nullptr && PyFunction_Check(function) && movesParameters(function))
     return "it gathers and frees parameters";
-  return reason != nullptr && PyUnicode_Check(reason) ? PyUnicode_AsUTF8(reason) : "no reason given";
+  return reason != nullptr && PyUnicode_Check(reason) ? pyapi::utf8(reason) : "no reason given";
 }
 
 // True for functions that torch.optim hides from torch's own compiler (zero_grad(), state_dict()): they only
