@@ -39,7 +39,7 @@ Recorder::Recorder(const RecorderOptions& options, PyObject* function, const pya
   argCount_ = args.positional();
   kwNames_ = pyapi::newRef(args.kwnames());
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  document_.trace.function = PyUnicode_AsUTF8(pyapi::qualifiedNameOf(code));
+  document_.trace.function = pyapi::utf8(pyapi::qualifiedNameOf(code));
   document_.trace.file = pyapi::utf8(pyapi::fileOf(code));
   document_.trace.line = pyapi::firstLineOf(code);
   document_.guards.guards.push_back({guard::GuardKind::kGlobalState, 0, ir::kNone, ir::kNone, ir::kNone, 0});
@@ -150,7 +150,7 @@ bool Recorder::enterFrame(Activation& act, bool throwing) {
   });
   if (!accepted && throwing && isQuietClose(act)) return false;
   if (!accepted)
-    context_.abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(pyapi::codeOf(act.frame)))});
+    context_.abort(diag::Code::KTG0102, {pyapi::utf8(pyapi::qualifiedNameOf(pyapi::codeOf(act.frame)))});
   if (breakLog_.isToBeRaised()) breaks_.raiseRefused();  // before the frame runs
   return accepted && context_.live();
 }
@@ -222,7 +222,8 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
 
 // Records and executes one instruction of a frame.
 Flow Recorder::record(ShadowFrame& frame, Activation& act, const Instr& instr) {
-  checkShadows(frame, act, instr);
+  if (verifies_ || static_cast<int32_t>(frame.stack.size()) != act.stackDepth()) [[unlikely]]
+    checkShadows(frame, act, instr);
   if (blocks_.isPending()) steps_.flushBlock();
   if (!exceptions_.raised().empty()) emitRaised(context_);
   if (!virtuals_.iterators().empty()) objects_.syncIterators();
@@ -253,16 +254,16 @@ Flow Recorder::record(ShadowFrame& frame, Activation& act, const Instr& instr) {
 // Does the frame look as its shadow says?
 void Recorder::checkShadows(const ShadowFrame& frame, Activation& act, const Instr& instr) {
   KINTSUGI_CHECK(static_cast<int32_t>(frame.stack.size()) == act.stackDepth(), "shadow stack of ",
-                 PyUnicode_AsUTF8(pyapi::qualifiedNameOf(frame.code)), " at ", instr.index, " op ",
-                 int(instr.op), ": ", frame.stack.size(), " against ", act.stackDepth());
-  if (verifying()) {
+                 pyapi::utf8(pyapi::qualifiedNameOf(frame.code)), " at ", instr.index, " op ", int(instr.op),
+                 ": ", frame.stack.size(), " against ", act.stackDepth());
+  if (verifies_) {
     std::string problem = shadowProblem(
         {constants_, frozen_, sources_, restored_, virtuals_, document_.trace, ops_}, frame, act, instr);
     if (!problem.empty() && hasOtherThreads(act.tstate)) {  // which may have changed what was just read
       context_.abort(diag::Code::KTG0303, {"by another thread"});
       problem.clear();
     }
-    KINTSUGI_CHECK(problem.empty(), PyUnicode_AsUTF8(pyapi::qualifiedNameOf(frame.code)), " at ", instr.index,
+    KINTSUGI_CHECK(problem.empty(), pyapi::utf8(pyapi::qualifiedNameOf(frame.code)), " at ", instr.index,
                    " op ", opcodeName(instr.op), ": ", problem);
   }
 }

@@ -2,7 +2,7 @@
 //
 // Idea: for each instruction a record handler (capture/record/*.cc) looks at the shadows of the operands,
 // adds the guards for what it reads, lets it be executed, and gives the result a shadow. Invariants:
-//  * a shadow stack has the depth of the real stack before every instruction (checked in debug builds);
+//  * a shadow stack has the depth of the real stack before every instruction (checked in each build);
 //  * guards and snapshots of an instruction are made before it has run; afterwards only results;
 //  * what a handler does not understand is an opaque step or ends the recording; it is never ignored.
 //
@@ -24,6 +24,7 @@
 #include "capture/recorder_tables.h"
 #include "pyapi/arguments.h"
 #include "pyapi/frame.h"
+#include "support/verification.h"
 
 namespace kintsugi::capture {
 
@@ -155,8 +156,9 @@ class Recorder final : public StepObserver {
 
   bool finished_ = false;
   size_t argCount_ = 0;
-  int recursionAtStart_ = 0;  // levels that were left before the first frame; 0: there was none yet
-  int recursion_ = 0;         // that the recorded frames took at most
+  int recursionAtStart_ = 0;           // levels that were left before the first frame; 0: there was none yet
+  const bool verifies_ = verifying();  // for the whole recording
+  int recursion_ = 0;                  // that the recorded frames took at most
   pyapi::Ref<> kwNames_;
 };
 

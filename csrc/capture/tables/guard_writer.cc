@@ -6,8 +6,8 @@
 
 namespace kintsugi::capture {
 
-void GuardWriter::write(const Question& question) {
-  const auto [kind, source, key, number, other] = question;
+void GuardWriter::write(const Condition& condition) {
+  const auto [kind, source, key, number, other] = condition;
   guard::BlockId resolved = source == ir::kNone ? blocks_.validFrom() : nodes_[source].block;
   if (other != ir::kNone) resolved = std::max(resolved, nodes_[other].block);
   const guard::BlockId block = blocks_.ofGuard(kind, resolved);

@@ -18,7 +18,7 @@ namespace kintsugi::capture {
 
 class GuardWriter {
  public:
-  struct Question {  // a guard, but for its block
+  struct Condition {  // a guard without its block
     guard::GuardKind kind;
     ir::SourceId source = ir::kNone;
     ir::ConstId key = ir::kNone;
@@ -28,7 +28,7 @@ class GuardWriter {
   GuardWriter(guard::Document& document, const GuardBlocks& blocks)
       : guards_(document.guards.guards), nodes_(document.sources.nodes), blocks_(blocks) {}
 
-  void write(const Question& question);
+  void write(const Condition& condition);
 
  private:
   std::vector<guard::Guard>& guards_;

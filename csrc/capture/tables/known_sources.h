@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "capture/shadow.h"
+#include "capture/source_hash.h"
 #include "guard/document.h"
 #include "support/check.h"
 #include "support/flat_map.h"
@@ -43,8 +44,23 @@ class KnownSources {
   };
   explicit KnownSources(std::vector<guard::SourceNode>& nodes) : nodes_(nodes) {}
 
-  Found find(const Path& path, guard::BlockId block);
-  void append(const Found& found, const guard::SourceNode& node, PyObject* object);
+  Found find(const Path& path, guard::BlockId block) {
+    KINTSUGI_CHECK(path.parent == ir::kNone || path.parent < hashes_.size(), "a source that is read from $",
+                   path.parent, " of ", hashes_.size());
+    const uint64_t parent = path.parent == ir::kNone ? kNoParent : hashes_[path.parent];
+    const uint64_t hash = sourceHash(parent, path.kind, path.key, path.index);
+    const auto [entry, isNew] =
+        byPath_.try_emplace(mixHash(hash, block), static_cast<ir::SourceId>(hashes_.size()));
+    return {entry->second, hash, isNew};
+  }
+  void append(const Found& found, const guard::SourceNode& node, PyObject* object) {
+    KINTSUGI_CHECK(found.id == hashes_.size(), "source $", found.id, " is added as $", hashes_.size());
+    KINTSUGI_CHECK(nodes_.size() == hashes_.size(), nodes_.size(), " nodes for ", hashes_.size(), " sources");
+    nodes_.push_back(node);
+    hashes_.push_back(found.hash);
+    objects_.push_back(object);
+    shadows_.push_back(Shadow::null());
+  }
   // Takes over the nodes of a side trace's parent. The objects that can still be reached follow by
   // adoptObject().
   void adopt(const std::vector<uint64_t>& hashes);
