@@ -68,7 +68,7 @@ nb::dict describe(const Node& node) {
   out["stacked"] = node.stacked;
   out["by_rows"] = node.byRows;
   out["reduced"] = node.reduced;
-  out["behind"] = node.behind;
+  out["trailing"] = node.trailing;
   out["write"] = node.write;
   nb::list bounds;
   for (const passes::PartBound& bound : node.bounds) {

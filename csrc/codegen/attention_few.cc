@@ -61,7 +61,9 @@ class FewQueries : public AttentionParts {
 
  private:
   static constexpr int64_t kChunk = passes::KernelAttention::kChunk;
-  static constexpr int64_t kAtOnce = 8;  // vectors of sums that are kept in registers
+  // Vectors of sums that are kept in registers: half of the sixteen that a level has at least, as keys and
+  // scores need the others. More would be spilled; with fewer, keys are loaded more often.
+  static constexpr int64_t kAtOnce = 8;
 
   // Visits each query of each head that uses the current keys.
   void forEachRow(const std::function<void(Value* row, Value* head, Value* query)>& visit) {

@@ -478,6 +478,8 @@ class Emitter : private AccessEmitter {
   // matters for long rows, and for columns, which one lane sums alone. So each part of a long row has a sum
   // of its own.
   void emitParts(Value* low, Value* high, int64_t step, const std::function<void(Value*)>& body) {
+    // The error grows with the length of a part and with the number of parts, so for rows of some thousands
+    // it is least near the root of the length. Longer parts lose digits; shorter ones cost a store each.
     constexpr int64_t kPart = 64;
     const bool parts = std::any_of(accumulators_.begin(), accumulators_.end(),
                                    [](const auto& entry) { return entry.second.total != nullptr; });

@@ -84,7 +84,7 @@ Value* powerOfTwo(Builder& b, Value* n, Type* floats) {
   return b.CreateBitCast(b.CreateShl(biased, ConstantInt::get(ints, 23)), floats);
 }
 
-// exp(r) = 1 + r + r^2 * (these, the highest power first).
+// exp(r) = 1 + r + r^2 * (these, the highest power first). The coefficients, and those of log, are Cephes'.
 constexpr std::initializer_list<double> kExpTerms = {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3,
                                                      4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1};
 
@@ -179,7 +179,8 @@ Value* emitTanh(Builder& b, Value* x) {
   return withSignOf(b, b.CreateFDiv(m, b.CreateFAdd(m, number(x, 2.0))), x);
 }
 
-// A rational function of x^2, times x. Beyond the bound, erf is 1 as a float.
+// A rational function of x^2, times x, with the coefficients that Eigen and XLA have. Beyond the bound, erf
+// is 1 as a float.
 Value* emitErf(Builder& b, Value* x) {
   Value* bounded = atLeast(b, atMost(b, x, 3.832506856900711), -3.832506856900711);
   // Without fused multiply-add, the polynomials' rounding errors would be too large, so they are computed in

@@ -46,6 +46,8 @@ bool CompiledFunction::noteIdle(runtime::CompiledTrace& trace) {
 }
 
 bool CompiledFunction::isIdle(runtime::CompiledTrace& trace) {
+  // An idle trace is looked at again in one of so many calls: more often costs eager calls their time, more
+  // seldom leaves a program that has changed in eager mode for longer.
   constexpr uint32_t kLook = 64;
   return trace.idle && ++trace.idleCalls % kLook != 0;
 }

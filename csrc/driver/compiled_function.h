@@ -195,7 +195,8 @@ class CompiledFunction final : private runtime::ExitHandler {
   void logBreak(const diag::Diagnostic& diagnostic, size_t times);
   bool isFirstTry(const diag::Diagnostic& failure) const;
 
-  // A recording costs several calls; one for each path would not pay where paths hardly ever come again.
+  // Calls that a side trace beyond the free ones has to be missing in. If larger, hot exits stay slow for
+  // longer; if smaller, paths that do not come again are recorded.
   static constexpr uint64_t kSideTraceCost = 8, kFreeSideTraces = 16;
   static constexpr size_t kSidesPerGuard = 8;
 

@@ -68,6 +68,8 @@ class FxRunner final : public runtime::SegmentRunner {
   diag::SourceLoc place_;
   pyapi::Ref<> compiled_;
   bool compiling_ = false;  // GIL
+  // Runs before the graph is judged by how many of them left it. More keep a graph that hardly ever ends;
+  // with fewer, a bad beginning decides.
   static constexpr uint64_t kMeasuredRuns = 8;
   uint64_t runs_ = 0;       // GIL
   uint64_t sideExits_ = 0;  // how many of these left the trace at a guard inside the graph

@@ -44,10 +44,11 @@ namespace {
 
 namespace log = diag::log;
 
-// How often a segment runs each way before the faster one is kept.
+// How often a segment runs each way before the faster one is kept. More turns leave the slower way in use for
+// longer; with fewer, what else the machine does decides. Autotuning takes the many.
 constexpr uint32_t kTurns = 4;
 constexpr uint32_t kManyTurns = 16;
-constexpr uint32_t kTrials = 8;  // of each way to compile it
+constexpr uint32_t kTrials = 8;  // of each way to compile it, likewise
 
 // Does the tensor's memory hold its elements as they are (no conjugate or negative bit)?
 bool isPlain(const ir::TensorDesc& info) { return info.plain && !info.isConj && !info.isNeg; }

@@ -99,7 +99,7 @@ class PlanBuilder {
     plan_->slotCount = calls_.values.size();
     checkSlots(*plan_, graph_.inputs.size(), calls_.code.size());
     const PlanDescription described{*plan_, graph_.inputs.size(), flows_, usedBy_, aliases_};
-    passes::PassLog(segment_, [&] { return passes::print(flowOf(described)); }).behind("make-plan");
+    passes::PassLog(segment_, [&] { return passes::print(flowOf(described)); }).after("make-plan");
     checkPlan(described, [this] { return passes::print(graph_, segment_); });
     plan_->trace = std::move(calls_);
     return std::move(plan_);
@@ -212,6 +212,8 @@ class PlanBuilder {
 
   // May the tensor be kept between runs? It must not leave the segment, and not be large.
   bool mayStay(NodeId id) const {
+    // A larger one costs memory for as long as the plan lives; a smaller one is allocated in each run, which
+    // takes longest, beside the kernel that fills it, for small tensors.
     constexpr int64_t kMostElements = int64_t{1} << 20;
     const Node& node = graph_.nodes[id];
     return !escapes_[id] && passes::allFixed(node.sizes) && passes::allFixed(node.strides) &&
@@ -426,7 +428,7 @@ class PlanBuilder {
         continue;  // a leaf of a tape, or unknown, or bound by who called, or of no interest
       }
       const ir::TensorDesc& meta = segment_.metas[type.meta];
-      if (passes::elemOf(meta.dtype) != passes::Elem::kOther && meta.device.isCpu()) {
+      if (passes::elemOf(meta.dtype) != passes::Elem::kOther && passes::compilesFor(meta.device)) {
         call.results.push_back({first + r, meta});
       }
     }

@@ -27,6 +27,8 @@ namespace log = diag::log;
 
 namespace {
 
+// Recordings at an exit that may fail before it is given up. More cost time where none can succeed; with
+// fewer, an exit whose first recordings met something unusual stays slow.
 constexpr uint32_t kMostFailures = 3;
 
 bool isInSnapshot(const runtime::ExitContext& context, PyObject* code) {

@@ -40,7 +40,7 @@ bool isLoadable(Elem elem) {
   return elem == Elem::kF32 || elem == Elem::kBF16 || elem == Elem::kF16 || elem == Elem::kBool;
 }
 
-// From the innermost on, in how many steps of four dimensions.
+// The sizes with ones in front, so that there are at least four.
 std::vector<Size> padded(const std::vector<Size>& sizes) {
   std::vector<Size> out(4 - std::min<size_t>(4, sizes.size()), Size(1));
   out.insert(out.end(), sizes.begin(), sizes.end());

@@ -12,6 +12,7 @@
 #include "passes/in_place.h"
 #include "passes/products.h"
 #include "support/check.h"
+#include "support/target.h"
 
 namespace kintsugi::passes {
 
@@ -78,7 +79,7 @@ class Builder {
   static Node nodeFor(NodeKind kind, const ir::TensorDesc& meta, ValueId value) {
     Node node;
     node.kind = kind;
-    node.elem = meta.device.isCpu() ? elemOf(meta.dtype) : Elem::kOther;
+    node.elem = compilesFor(meta.device) ? elemOf(meta.dtype) : Elem::kOther;
     node.sizes = fixedSizes(sizeHints(meta));
     node.strides = fixedSizes(strideHints(meta));
     node.value = value;
@@ -452,9 +453,9 @@ class Builder {
   }
 
   // Both are contiguous along the same dimension, or along two that can be transposed in squares. Otherwise
-  // ATen copies.
+  // ATen copies, as it does where runs of elements use less than half of a cache line.
   static bool isMovedWell(const Node& from, const Node& to) {
-    constexpr int64_t kFewest = 8;
+    const int64_t fewest = target().costs.narrowRun;
     if (from.elem != Elem::kF32 || !allFixed(from.sizes) || !allFixed(from.strides) ||
         !isDense(to.sizes, to.strides)) {
       return false;
@@ -462,7 +463,7 @@ class Builder {
     bool same = false, first = false, second = false;
     for (size_t d = 0; d < to.sizes.size(); ++d) {
       const bool fromUnit = from.strides[d] == 1, toUnit = to.strides[d] == 1;
-      const bool enough = to.sizes[d].hint >= kFewest;
+      const bool enough = to.sizes[d].hint >= fewest;
       same = same || (fromUnit && toUnit && enough);
       first = first || (fromUnit && enough);
       second = second || (toUnit && enough);
@@ -646,14 +647,13 @@ class Builder {
 
   // Attention turns a mask of bools into one of 0 and -infinity. Done here, that is once for all layers.
   void addMask(const Instruction& ins, std::vector<NodeId>& args) {
-    constexpr size_t kMask = 3;
+    const int8_t at = ops::infoOf(trace_.operatorOf(ins)).attention.mask;
     const auto operands = trace_.operandsOf(ins);
-    if (trace_.operatorOf(ins) != Operator::kScaledDotProductAttention || operands.size() <= kMask ||
-        !operands[kMask].isValue() || args.size() != kMask + 1) {
-      return;
-    }
+    if (at < 0) return;
+    const auto place = static_cast<size_t>(at);
+    if (operands.size() <= place || !operands[place].isValue() || args.size() != place + 1) return;
     const Node& query = graph_.nodes[args[0]];
-    const Node& mask = graph_.nodes[args[kMask]];
+    const Node& mask = graph_.nodes[args[place]];
     if (mask.elem != Elem::kBool || !isFloat(query.elem) || mask.strides != contiguousStrides(mask.sizes)) {
       return;
     }
@@ -671,8 +671,8 @@ class Builder {
     select.sizes = mask.sizes;
     select.strides = mask.strides;
     const Node zero = constant(0), never = constant(-std::numeric_limits<double>::infinity());
-    select.args = {args[kMask], graph_.add(zero), graph_.add(never)};
-    args[kMask] = graph_.add(std::move(select));
+    select.args = {args[place], graph_.add(zero), graph_.add(never)};
+    args[place] = graph_.add(std::move(select));
   }
 
   void addResults(const Instruction& ins, NodeId call, bool fresh) {

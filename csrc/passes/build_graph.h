@@ -83,15 +83,16 @@ class Decomposer {
   NodeId constant(double value, Elem elem);
   NodeId point(Core op, Elem elem, std::initializer_list<NodeId> args);
   NodeId cast(NodeId node, Elem elem);
-  // `behind`: dimensions that stay behind the `last` ones.
-  NodeId reduce(Core op, NodeId arg, size_t last, size_t behind = 0);
-  // Other sizes and strides on the memory of a node; `offset` in elements.
+  // Reduces the `last` dimensions in front of the `trailing` ones, which stay.
+  NodeId reduce(Core op, NodeId arg, size_t last, size_t trailing = 0);
+  // Makes other sizes and strides on the memory of a node; `offset` in elements.
   NodeId view(NodeId base, std::vector<Size> sizes, std::vector<Size> strides, int64_t offset = 0);
-  // Of a tensor of f32 that has the result's size.
+  // Makes a bounded read of `view`: `otherwise` outside of `bounds`. f32, and of the result's size.
   NodeId part(NodeId view, NodeId otherwise, std::vector<PartBound> bounds);
-  // Of a view that has a stride of 0 where `index` varies; from then on it names the places along `indexed`.
+  // Makes a read of `view`, whose stride is 0 where `index` varies, at the places along `indexed` that
+  // `index` names.
   NodeId take(NodeId view, NodeId index, IndexedDim indexed);
-  // All of the result's element type. Where they begin has to be the same in every run.
+  // Concatenates parts of the result's element type. Where each begins has to be the same in every run.
   NodeId join(std::vector<NodeId> parts, uint32_t dim, bool stacked);
   NodeId reshape(NodeId base, std::vector<Size> sizes);         // of a contiguous one
   NodeId broadcastDim(NodeId vector, size_t dim, size_t rank);  // a vector along one dimension

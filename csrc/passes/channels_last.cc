@@ -7,6 +7,7 @@
 #include "ops/operator.h"
 #include "ops/pseudo_operators.h"
 #include "passes/fold_convolutions.h"
+#include "passes/tensor_graph.h"
 #include "support/target.h"
 
 namespace kintsugi::passes {
@@ -94,7 +95,7 @@ class Mover {
       return nullptr;
     }
     const TensorDesc& meta = trace_.metas[type.meta];
-    const bool fits = meta.sizes.size() == 4 && meta.device.isCpu() && countOf(meta.sizes) > 0 &&
+    const bool fits = meta.sizes.size() == 4 && compilesFor(meta.device) && countOf(meta.sizes) > 0 &&
                       (liesAs(meta, stridesFirst(meta.sizes)) || liesAs(meta, stridesLast(meta.sizes)));
     return fits ? &meta : nullptr;
   }

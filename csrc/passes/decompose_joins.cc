@@ -12,6 +12,8 @@ namespace {
 using D = Decomposer;
 
 NodeId joined(D& d, bool stacked) {
+  // Each part is a kernel, or a share of one. More take longer to compile than ATen's one copy is worth; with
+  // fewer, what makes the parts is not computed in place.
   constexpr size_t kMostParts = 64;
   std::vector<NodeId> parts = d.tensors(0);
   const auto rank = static_cast<int64_t>(d.sizes().size());

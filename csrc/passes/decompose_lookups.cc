@@ -168,10 +168,10 @@ NodeId crossEntropy(D& d) {
     return d.fail();
   }
   const NodeId x = d.tensor(0);
-  const size_t behind = rows->rank - 2;
-  const NodeId most = d.reduce(Core::kReduceMax, x, 1, behind);
+  const size_t trailing = rows->rank - 2;
+  const NodeId most = d.reduce(Core::kReduceMax, x, 1, trailing);
   const NodeId power = d.point(Core::kExp, Elem::kF32, {d.point(Core::kSub, Elem::kF32, {x, most})});
-  const NodeId sum = d.reduce(Core::kReduceSum, power, 1, behind);
+  const NodeId sum = d.reduce(Core::kReduceSum, power, 1, trailing);
   const NodeId log = d.point(Core::kLog, Elem::kF32, {sum});
   const NodeId shifted = d.point(Core::kSub, Elem::kF32, {rows->picked, most});
   return reduceRows(d, *rows, d.point(Core::kSub, Elem::kF32, {log, shifted}), 3);

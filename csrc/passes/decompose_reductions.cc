@@ -14,7 +14,7 @@ using D = Decomposer;
 // Neighbouring dimensions: how many, and how many are after them.
 struct Dims {
   size_t count = 0;
-  size_t behind = 0;
+  size_t trailing = 0;
 };
 
 // The dimensions that a list names, as runs of neighbours, the last first. Empty: they are not known.
@@ -54,14 +54,14 @@ std::vector<Dims> runsIn(D& d, size_t operand, size_t rank) {
 std::optional<int64_t> rowLength(D& d, NodeId x, Dims dims) {
   Size length = 1;
   const std::vector<Size>& sizes = d.node(x).sizes;
-  for (size_t k = 0; k < dims.count && k + dims.behind < sizes.size(); ++k) {
-    length *= sizes[sizes.size() - 1 - k - dims.behind];
+  for (size_t k = 0; k < dims.count && k + dims.trailing < sizes.size(); ++k) {
+    length *= sizes[sizes.size() - 1 - k - dims.trailing];
   }
   length = folded(length);
   return length.fixed() ? std::optional(length.hint) : std::nullopt;
 }
 
-NodeId reduce(D& d, Core op, NodeId x, Dims dims) { return d.reduce(op, x, dims.count, dims.behind); }
+NodeId reduce(D& d, Core op, NodeId x, Dims dims) { return d.reduce(op, x, dims.count, dims.trailing); }
 
 NodeId divided(D& d, NodeId sum, double count) {
   return d.point(Core::kDiv, Elem::kF32, {sum, d.constant(count, Elem::kF32)});

@@ -5,6 +5,7 @@
 
 #include "passes/build_graph.h"
 #include "passes/operator_rules.h"
+#include "support/target.h"
 
 namespace kintsugi::passes {
 
@@ -255,9 +256,9 @@ class Shifted {
 // (self, output_size, scale_factors): each element for so many neighbours along each of the last dimensions.
 // Only powers of two: others ATen divides with rounding.
 NodeId upsample(D& d, size_t count) {
-  // A vector of 16 lanes takes two elements then. A larger bound leaves it one; with a smaller one, more of
-  // them are calls, and nothing is fused with them.
-  constexpr int64_t kMost = 8;
+  // A vector takes two elements then. A larger bound leaves it one; with a smaller one, more of them are
+  // calls, and nothing is fused with them.
+  const int64_t most = target().costs.mostRepeats;
   const NodeId x = d.tensor(0);
   const size_t rank = d.sizes().size();
   if (d.failed() || rank != count + 2 || d.node(x).sizes.size() != rank || d.node(x).elem != Elem::kF32 ||
@@ -270,7 +271,7 @@ NodeId upsample(D& d, size_t count) {
   for (size_t dim = 0; dim < rank && !d.failed(); ++dim) {
     const int64_t from = node.sizes[dim].hint, to = d.sizes()[dim];
     const int64_t times = from > 0 ? to / from : 0;
-    const bool power = times > 0 && times <= kMost && (times & (times - 1)) == 0 && times * from == to;
+    const bool power = times > 0 && times <= most && (times & (times - 1)) == 0 && times * from == to;
     const bool scaled = scales.empty() || dim < 2 || (scales.size() == count && scales[dim - 2] == times);
     if (!power || !scaled || (dim < 2 && times != 1)) {
       return d.fail();

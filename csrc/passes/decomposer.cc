@@ -39,7 +39,7 @@ bool isHeld(int64_t integer, Elem elem) {
 
 void Decomposer::start(const ir::Instruction& instruction, const ir::TensorDesc* result) {
   operands_ = trace_.operandsOf(instruction);
-  failed_ = result == nullptr || !result->device.isCpu();
+  failed_ = result == nullptr || !compilesFor(result->device);
   elem_ = failed_ ? Elem::kOther : elemOf(result->dtype);
   sizes_ = failed_ ? std::vector<int64_t>() : sizeHints(*result);
 }
@@ -249,7 +249,7 @@ NodeId Decomposer::cast(NodeId id, Elem elem) {
   return point(Core::kCast, elem, {id});
 }
 
-NodeId Decomposer::reduce(Core op, NodeId arg, size_t last, size_t behind) {
+NodeId Decomposer::reduce(Core op, NodeId arg, size_t last, size_t trailing) {
   if (failed_ || strict_ || graph_.nodes[arg].elem != Elem::kF32) {
     return fail();
   }
@@ -259,14 +259,14 @@ NodeId Decomposer::reduce(Core op, NodeId arg, size_t last, size_t behind) {
   node.elem = isArgReduce(op) ? Elem::kI64 : Elem::kF32;
   node.args = {arg};
   node.reduced = static_cast<uint32_t>(last);
-  node.behind = static_cast<uint32_t>(behind);
+  node.trailing = static_cast<uint32_t>(trailing);
   node.sizes = graph_.nodes[arg].sizes;
-  if (last == 0 || last + behind > node.sizes.size()) {
+  if (last == 0 || last + trailing > node.sizes.size()) {
     return fail();
   }
   Size row = 1;
   const std::vector<Size>& strides = graph_.nodes[arg].strides;
-  const size_t end = node.sizes.size() - behind;
+  const size_t end = node.sizes.size() - trailing;
   for (size_t d = end - last; d < end; ++d) {
     row *= node.sizes[d];
     // The rows have to be rows in memory, too.

@@ -13,9 +13,6 @@
 
 namespace kintsugi::passes {
 
-// Every value of `from`, zeros with their signs and infinities, is one of `to`.
-bool holdsAll(Elem from, Elem to);
-
 void dropRoundTrips(TensorGraph& graph);
 
 }  // namespace kintsugi::passes

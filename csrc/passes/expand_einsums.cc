@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/operator.h"
+#include "passes/tensor_graph.h"
 #include "passes/view_strides.h"
 
 namespace kintsugi::passes {
@@ -147,7 +148,7 @@ class Expansion {
       const TensorDesc& desc = meta(list[k].id);
       const Labels& labels = equation->operands[k];
       const bool fits = desc.sizes.size() == labels.size() && desc.dtype == result_.dtype && desc.plain &&
-                        !desc.isConj && !desc.isNeg && desc.device.isCpu();
+                        !desc.isConj && !desc.isNeg && compilesFor(desc.device);
       if (!fits) return false;
       tensors_.push_back({list[k].id, labels});
       std::copy_if(labels.begin(), labels.end(), std::back_inserter(labels_),

@@ -67,10 +67,11 @@ class Finder {
     }
     const Node& call = node(made.args[0]);
     const ir::Instruction& ins = trace_.code[call.instruction];
-    const ops::Operator op = trace_.operatorOf(ins);
-    const bool product = ins.resultCount == 1 && call.args.size() == 2 &&
-                         (op == ops::Operator::kMatmul || op == ops::Operator::kBmm);
-    return product ? std::optional(Sides{call.args[0], call.args[1]}) : std::nullopt;
+    const ops::ProductOperands& product = ops::infoOf(trace_.operatorOf(ins)).product;
+    if (ins.resultCount != 1 || call.args.size() != 2 || product.operands != 2 || product.byRows) {
+      return std::nullopt;
+    }
+    return Sides{call.args[product.left], call.args[product.right]};
   }
 
   // What is seen in another shape, elements in the same order.
@@ -93,7 +94,7 @@ class Finder {
     }
     const NodeId power = node(id).args[0], sum = node(id).args[1];
     const auto lastOnly = [&](NodeId reduce) {
-      return node(reduce).reduced == 1 && node(reduce).behind == 0;
+      return node(reduce).reduced == 1 && node(reduce).trailing == 0;
     };
     if (!is(power, Core::kExp) || !is(sum, Core::kReduceSum) || node(sum).args[0] != power ||
         !lastOnly(sum) || !is(node(power).args[0], Core::kSub)) {
@@ -118,6 +119,8 @@ class Finder {
 
   // Is the node made of the product, element by element?
   bool follow(NodeId id, Scores& scores) const {
+    // Nodes between product and softmax: scale, masks and biases. More cost time to compile for each product
+    // that is no attention; with fewer, scores with many masks are computed as they stand.
     constexpr size_t kMost = 32;
     if (const auto known = scores.depends.find(id); known != scores.depends.end()) {
       return known->second;

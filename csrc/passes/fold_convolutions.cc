@@ -7,6 +7,7 @@
 #include "ir/segments.h"
 #include "ops/operator.h"
 #include "ops/pseudo_operators.h"
+#include "passes/tensor_graph.h"
 
 namespace kintsugi::passes {
 
@@ -79,7 +80,7 @@ class Folder {
   }
 
   static bool isFloat(const ir::TensorDesc* meta, size_t rank) {
-    return meta != nullptr && meta->dtype == ir::DType::kF32 && meta->device.isCpu() &&
+    return meta != nullptr && meta->dtype == ir::DType::kF32 && compilesFor(meta->device) &&
            meta->sizes.size() == rank &&
            std::all_of(meta->sizes.begin(), meta->sizes.end(), [](int64_t size) { return size > 0; });
   }

@@ -284,7 +284,7 @@ bool ForwardReader::isKnown(const Instruction& ins) {
       return false;
     }
     const ir::TensorDesc& meta = trace().metas[type.meta];
-    return meta.device.isCpu() && (isFloat(elemOf(meta.dtype)) || !meta.requiresGrad);
+    return compilesFor(meta.device) && (isFloat(elemOf(meta.dtype)) || !meta.requiresGrad);
   });
 }
 

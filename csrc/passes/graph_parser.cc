@@ -182,7 +182,7 @@ class Reader {
       uint32_t Node::*number;
     };
     static constexpr Row kRows[] = {{"last", &Node::reduced},
-                                    {"behind", &Node::behind},
+                                    {"trailing", &Node::trailing},
                                     {"at", &Node::instruction},
                                     {"result", &Node::result},
                                     {"value", &Node::value}};

@@ -74,7 +74,7 @@ void appendAttributes(std::string& out, const Node& node) {
     out += is ? " " + std::string(name) + "=" + std::to_string(number) : "";
   };
   put("last", node.reduced, node.kind == NodeKind::kReduce || node.reduced != 0);
-  put("behind", node.behind, node.behind != 0);
+  put("trailing", node.trailing, node.trailing != 0);
   put("offset", node.offset, node.offset != 0);
   if (node.home != ir::kNone) {
     out += " in " + named(node.home);

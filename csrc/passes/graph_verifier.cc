@@ -277,11 +277,11 @@ class Verifier {
     if (!computes(node.op, from.elem)) {
       problem(id, "there is no code for elements of such a type");
     }
-    if (node.sizes.size() != from.sizes.size() || node.reduced + node.behind > node.sizes.size()) {
+    if (node.sizes.size() != from.sizes.size() || node.reduced + node.trailing > node.sizes.size()) {
       problem(id, "reduces dimensions that " + named(node.args[0]) + " does not have");
       return;
     }
-    const size_t end = node.sizes.size() - node.behind, begin = end - node.reduced;
+    const size_t end = node.sizes.size() - node.trailing, begin = end - node.reduced;
     for (size_t d = 0; d < node.sizes.size(); ++d) {
       const int64_t size = d >= begin && d < end ? 1 : from.sizes[d].hint;
       if (node.sizes[d].hint != size) {
@@ -347,7 +347,7 @@ class Verifier {
       return;  // see checkWrites()
     }
     if (home.kind != NodeKind::kJoin || node.home <= id) {
-      problem(id, "its home " + named(node.home) + " is no concatenation behind it");
+      problem(id, "its home " + named(node.home) + " is no concatenation after it");
     } else if (std::none_of(home.args.begin(), home.args.end(),
                             [&](NodeId part) { return memoryOf(graph_, part).base == id; })) {
       problem(id, "its home " + named(node.home) + " does not join it");
@@ -358,10 +358,10 @@ class Verifier {
     }
   }
 
-  // Its memory ends where its sizes say; that of others may go on.
+  // Kernels and joins allocate exactly their sizes. Inputs and results of calls may have more memory.
   static bool isOurs(const Node& node) { return isCore(node) || node.kind == NodeKind::kJoin; }
 
-  // A part reads its view where the bounds say; beyond them that may lie outside of the memory.
+  // A part reads its view inside of the bounds. Outside of them the view may point past the memory.
   void checkPart(NodeId id) {
     const Node& node = nodes_[id];
     const Node& view = arg(node, 0);
@@ -462,7 +462,7 @@ void checkGraph(const TensorGraph& graph, const ir::Trace& trace, std::string_vi
     return;
   }
   const std::vector<Problem> problems = verify(graph, trace);
-  KINTSUGI_CHECK(problems.empty(), "the tensor graph is not valid behind ", pass, ":\n",
+  KINTSUGI_CHECK(problems.empty(), "the tensor graph is not valid after ", pass, ":\n",
                  ir::formatProblems(problems), print(graph, trace));
 }
 

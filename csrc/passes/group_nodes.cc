@@ -14,17 +14,17 @@ namespace {
 // smaller bound cuts long chains, and each cut stores a tensor and loads it again.
 constexpr size_t kMostMembers = 96;
 
-std::vector<Size> rowSizes(std::vector<Size> sizes, size_t reduced, size_t behind) {
-  const auto end = sizes.end() - static_cast<std::ptrdiff_t>(behind);
+std::vector<Size> rowSizes(std::vector<Size> sizes, size_t reduced, size_t trailing) {
+  const auto end = sizes.end() - static_cast<std::ptrdiff_t>(trailing);
   std::fill(end - static_cast<std::ptrdiff_t>(reduced), end, Size(1));
   return sizes;
 }
 // Is a row one run with one stride?
-bool rowsJoin(const Node& node, const std::vector<Size>& space, size_t reduced, size_t behind) {
+bool rowsJoin(const Node& node, const std::vector<Size>& space, size_t reduced, size_t trailing) {
   const std::vector<Size> strides = stridesIn(node, space.size());
   Size step = 0;
   bool first = true;
-  const size_t end = space.size() - behind;
+  const size_t end = space.size() - trailing;
   for (size_t d = end; d-- > end - reduced;) {
     if (space[d] == 1) {
       continue;
@@ -43,16 +43,16 @@ bool argumentsJoin(const TensorGraph& graph, const Node& node, const Group& grou
                      [&](NodeId arg) {
                        const Node& from = graph.nodes[arg];
                        return from.kind == NodeKind::kConst ||
-                              rowsJoin(from, group.sizes, group.reduced, group.behind);
+                              rowsJoin(from, group.sizes, group.reduced, group.trailing);
                      }) &&
-         rowsJoin(node, group.sizes, group.reduced, group.behind);
+         rowsJoin(node, group.sizes, group.reduced, group.trailing);
 }
 
-bool allRowsJoin(const TensorGraph& graph, const Group& group, uint32_t reduced, uint32_t behind) {
+bool allRowsJoin(const TensorGraph& graph, const Group& group, uint32_t reduced, uint32_t trailing) {
   Group wanted;
   wanted.sizes = group.sizes;
   wanted.reduced = reduced;
-  wanted.behind = behind;
+  wanted.trailing = trailing;
   return reduced < 2 || std::all_of(group.members.begin(), group.members.end(),
                                     [&](NodeId id) { return argumentsJoin(graph, graph.nodes[id], wanted); });
 }
@@ -184,7 +184,7 @@ class Grouper {
     group.members.push_back(id);
     if (node.kind == NodeKind::kReduce) {
       group.reduced = node.reduced;
-      group.behind = node.behind;
+      group.trailing = node.trailing;
     }
     group.parts = group.parts || !node.bounds.empty();
     group.product = group.product || node.kind == NodeKind::kProduct;
@@ -203,12 +203,12 @@ class Grouper {
     }
     if (node.kind == NodeKind::kReduce) {
       const bool sameRows =
-          group.reduced == 0 || (group.reduced == node.reduced && group.behind == node.behind);
+          group.reduced == 0 || (group.reduced == node.reduced && group.trailing == node.trailing);
       return sameRows && graph_.nodes[node.args[0]].sizes == group.sizes &&
-             (group.reduced != 0 || allRowsJoin(graph_, group, node.reduced, node.behind));
+             (group.reduced != 0 || allRowsJoin(graph_, group, node.reduced, node.trailing));
     }
     const bool full = node.sizes == group.sizes;
-    const bool row = group.reduced != 0 && node.sizes == rowSizes(group.sizes, group.reduced, group.behind);
+    const bool row = group.reduced != 0 && node.sizes == rowSizes(group.sizes, group.reduced, group.trailing);
     return (full || row) && (group.reduced < 2 || argumentsJoin(graph_, node, group));
   }
 
@@ -231,13 +231,15 @@ std::vector<Size> stridesIn(const Node& node, size_t rank) {
 }
 bool mayMerge(const TensorGraph& graph, const Group& a, const Group& b) {
   const Group& rows = a.reduced != 0 ? a : b;
-  const bool sameRows = a.reduced == 0 || b.reduced == 0 || (a.reduced == b.reduced && a.behind == b.behind);
+  const bool sameRows =
+      a.reduced == 0 || b.reduced == 0 || (a.reduced == b.reduced && a.trailing == b.trailing);
   const bool noParts = rows.reduced == 0 || !(a.parts || b.parts);
   if ((a.product && !mayFollowProduct(b)) || (b.product && !mayFollowProduct(a))) {
     return false;
   }
   return a.sizes == b.sizes && sameRows && noParts && a.members.size() + b.members.size() < kMostMembers &&
-         allRowsJoin(graph, a, rows.reduced, rows.behind) && allRowsJoin(graph, b, rows.reduced, rows.behind);
+         allRowsJoin(graph, a, rows.reduced, rows.trailing) &&
+         allRowsJoin(graph, b, rows.reduced, rows.trailing);
 }
 
 void mergeGroups(Grouping& grouping, uint32_t into, uint32_t from) {
@@ -250,7 +252,7 @@ void mergeGroups(Grouping& grouping, uint32_t into, uint32_t from) {
   std::merge(to.members.begin(), to.members.end(), gone.members.begin(), gone.members.end(),
              std::back_inserter(members));
   to.members = std::move(members);
-  to.behind = to.reduced != 0 ? to.behind : gone.behind;
+  to.trailing = to.reduced != 0 ? to.trailing : gone.trailing;
   to.reduced = std::max(to.reduced, gone.reduced);
   to.parts = to.parts || gone.parts;
   to.product = to.product || gone.product;
@@ -284,7 +286,7 @@ std::string print(const Grouping& grouping) {
     out += std::to_string(at) + ": over ";
     appendSizes(out, group.sizes);
     if (group.reduced != 0) out += " reduces " + std::to_string(group.reduced);
-    if (group.behind != 0) out += " before " + std::to_string(group.behind);
+    if (group.trailing != 0) out += " before " + std::to_string(group.trailing);
     out += " level " + std::to_string(group.level) + ":";
     for (const NodeId member : group.members) out += " %" + std::to_string(member);
     out += "\n";

@@ -20,7 +20,7 @@ struct Group {
   std::vector<NodeId> members;  // in order; none: it has become part of another one
   std::vector<Size> sizes;      // what it runs over
   uint32_t reduced = 0;         // how many dimensions it reduces; 0: nothing
-  uint32_t behind = 0;          // how many dimensions stay after those
+  uint32_t trailing = 0;        // how many dimensions stay after those
   bool parts = false;           // some member is a part, which rows do not have
   bool product = false;         // one member is a product
   bool alone = false;           // attention, which nothing joins

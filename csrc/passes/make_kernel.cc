@@ -192,7 +192,7 @@ class KernelMaker {
 
   // What stays after the rows comes before them.
   void moveRowsLast() {
-    const size_t rank = kernel_.sizes.size(), end = rank - group_.behind, begin = end - group_.reduced;
+    const size_t rank = kernel_.sizes.size(), end = rank - group_.trailing, begin = end - group_.reduced;
     std::vector<size_t> order;
     for (size_t d = 0; d < rank; ++d) {
       const size_t from = d < begin ? d : d + group_.reduced;
@@ -228,6 +228,8 @@ class KernelMaker {
   // Some loads are contiguous along an outer dimension instead of the inner one: that dimension becomes the
   // last of the outer ones, so that blocks can be transposed.
   void transposeLoads() {
+    // The squares of two operands fit into the registers. A third one would be spilled; with one, the other
+    // operand is read an element at a time.
     constexpr size_t kMost = 2;
     const int64_t fewest = target().transposeSquare;
     const size_t rank = kernel_.sizes.size();

@@ -112,7 +112,7 @@ class Mover {
 
   NodeId moveReduction(const Node& node) {
     const NodeId base = reshaped(node.args[0]);
-    const size_t same = node.reduced + node.behind;
+    const size_t same = node.reduced + node.trailing;
     if (base == ir::kNone || !isPlain(node)) {
       return ir::kNone;
     }
@@ -124,7 +124,7 @@ class Mover {
                     sizes.rbegin())) {
       return ir::kNone;
     }
-    const auto end = made.sizes.end() - node.behind;
+    const auto end = made.sizes.end() - node.trailing;
     std::fill(end - node.reduced, end, Size(1));
     made.args = {base};
     return replace(node, std::move(made));

@@ -241,6 +241,8 @@ class Orderer {
         ready.push_back(at);
       }
     }
+    // Steps that are compared for each place. More make planning quadratic in wide programs; with fewer, the
+    // step that frees the most memory may be missed.
     constexpr size_t kMostLooked = 64;
     while (order.size() < steps_.count()) {
       uint32_t best = *std::min_element(ready.begin(), ready.end(),

@@ -24,7 +24,8 @@ using ops::Operator;
 namespace {
 
 // Each concatenation copies the tensor. A loop that reads in each iteration what it wrote would copy it too
-// often.
+// often if there were more; with fewer, a tensor that is filled in some steps and read between them stays
+// with replay.
 constexpr uint32_t kMostGathers = 4;
 
 // True for writes to rows (`x.index_put_(i, y)`). Their functional form is a call that copies the tensor and
@@ -297,8 +298,8 @@ void OwnWrites::addResults(const Instruction& ins) {
   for (uint32_t r = 0; r < ins.resultCount; ++r) {
     const ValueId value = ins.firstResult + r;
     const ir::TensorDesc* meta = metaOf(value);
-    if (meta != nullptr && meta->device.isCpu() && elemOf(meta->dtype) != Elem::kOther && isFilled(*meta) &&
-        !meta->requiresGrad) {
+    if (meta != nullptr && compilesFor(meta->device) && elemOf(meta->dtype) != Elem::kOther &&
+        isFilled(*meta) && !meta->requiresGrad) {
       ownTensors_[value] = {};
       viewsOfBases_[value] = {value, nullptr, 0};
     }

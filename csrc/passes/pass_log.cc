@@ -14,9 +14,9 @@ void PassLog::begin(std::string_view what) {
   }
 }
 
-void PassLog::behind(std::string_view pass) {
+void PassLog::after(std::string_view pass) {
   if (diag::log::enabled(kChannel)) {
-    show("behind " + std::string(pass));
+    show("after " + std::string(pass));
   }
 }
 

@@ -1,10 +1,10 @@
 // What passes make of what they get, in the log: with KINTSUGI_LOGS=graph_passes a text is printed as it
-// comes and behind each pass that changed it, with the place in the program. Where the channel is off, no
+// comes and after each pass that changed it, with the place in the program. Where the channel is off, no
 // text is made.
 //
 //   PassLog log(segment, [&] { return print(graph, segment); });
 //   log.begin("tensor graph");                            tensor graph of f.py:3: ...
-//   log.run("graph", "drop-unused",                       behind drop-unused of f.py:3: ...
+//   log.run("graph", "drop-unused",                       after drop-unused of f.py:3: ...
 //           [&] { return graph.nodes.size(); }, [&] { dropUnusedNodes(graph); });
 //
 // Borrows the trace and what the functions use. Any thread. No GIL.
@@ -26,7 +26,7 @@ class PassLog {
   PassLog(const ir::Trace& of, std::function<std::string()> print) : of_(of), print_(std::move(print)) {}
 
   void begin(std::string_view what);
-  void behind(std::string_view pass);
+  void after(std::string_view pass);
 
   // Runs a pass: its time and what it made of how much go to the statistics, its result to the log.
   template <class Pass>
@@ -35,7 +35,7 @@ class PassLog {
       const PassTimer timer(kind, name, std::move(size));
       pass();
     }
-    behind(name);
+    after(name);
   }
 
  private:

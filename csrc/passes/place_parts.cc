@@ -227,7 +227,7 @@ class Placer {
         return user.op != Core::kTake || user.args[0] != what;
       case NodeKind::kReduce: {
         const Node moved = movedNode(what, places);
-        return rowsAreRuns(moved, user.reduced, user.behind);
+        return rowsAreRuns(moved, user.reduced, user.trailing);
       }
       case NodeKind::kProduct:
         return form(user.byRows).has_value();
@@ -246,8 +246,8 @@ class Placer {
     return false;
   }
 
-  static bool rowsAreRuns(const Node& from, size_t reduced, size_t behind) {
-    const size_t end = from.sizes.size() - behind;
+  static bool rowsAreRuns(const Node& from, size_t reduced, size_t trailing) {
+    const size_t end = from.sizes.size() - trailing;
     for (size_t d = end - reduced; d + 1 < end; ++d) {
       if (from.sizes[d] != 1 && from.sizes[d + 1] != 1 &&
           from.strides[d] != from.strides[d + 1] * from.sizes[d + 1]) {

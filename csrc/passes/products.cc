@@ -60,8 +60,8 @@ std::optional<ProductForm> productForm(const Node& left, const Node& right, bool
   const size_t inner = byRows ? 1 : 0;  // of the matrix
   form.k = right.sizes[inner].hint;
   form.n = right.sizes[1 - inner].hint;
-  const Size meets = left.sizes.back();
-  if (meets != form.k && (meets.hint != form.k || !sizeTable().require(meets, form.k, kZero))) {
+  const Size summed = left.sizes.back();
+  if (summed != form.k && (summed.hint != form.k || !sizeTable().require(summed, form.k, kZero))) {
     return std::nullopt;
   }
   form.m = elementCount(std::vector<Size>(left.sizes.begin(), left.sizes.end() - 1));

@@ -19,11 +19,8 @@ struct Memory {
 
 // A conversion that is known to convert something, so that its result is a copy.
 bool isConverted(const ir::Trace& trace, const ir::Instruction& ins) {
-  using ops::Operator;
-  const Operator op = trace.operatorOf(ins);
   const auto operands = trace.operandsOf(ins);
-  const bool converts = op == Operator::kToDtype || op == Operator::kToOther || op == Operator::kTypeAs ||
-                        op == Operator::kContiguous;
+  const bool converts = ops::infoOf(trace.operatorOf(ins)).givesBack.when == ops::GivesBack::When::kSameForm;
   return converts && !operands.empty() && operands[0].isValue() &&
          trace.values[operands[0].id].meta != ir::kNone && trace.values[ins.firstResult].meta != ir::kNone;
 }

@@ -37,7 +37,9 @@ using ir::TypeKind;
 using ir::ValueId;
 
 constexpr uint32_t kOutside = ir::kNone;
-// Cutting is begun anew where a segment has turned out to end too late; so often at most.
+// Cutting is begun anew where a segment has turned out to end too late; so often at most. Each time, some
+// segment ends earlier; with more rounds a trace that keeps finding such ends takes longer to compile, with
+// fewer its later part is left to replay.
 constexpr int kPasses = 8;
 
 }  // namespace
@@ -67,7 +69,7 @@ bool readsNumber(const ir::Trace& trace, const Instruction& ins) {
   using ir::DType;
   const DType dtype = meta.dtype;
   return std::all_of(meta.sizes.begin(), meta.sizes.end(), [](int64_t size) { return size == 1; }) &&
-         meta.device.isCpu() && !meta.requiresGrad &&
+         compilesFor(meta.device) && !meta.requiresGrad &&
          (made == TypeKind::kFloat ? dtype == DType::kF32 || dtype == DType::kF64
                                    : dtype == DType::kI32 || dtype == DType::kI64);
 }
@@ -446,7 +448,7 @@ class Cutter {
     const auto operands = trace_.operandsOf(ins);
     const ir::TensorDesc& meta = trace_.metas[static_cast<size_t>(operands[1].i)];
     return operands[0].isValue() && madeIn_[operands[0].id] == count_ && meta.isFixed() &&
-           !meta.requiresGrad && meta.device.isCpu() && elemOf(meta.dtype) != Elem::kOther;
+           !meta.requiresGrad && compilesFor(meta.device) && elemOf(meta.dtype) != Elem::kOther;
   }
 
   bool isImpure(const Instruction& ins) const {

@@ -44,7 +44,7 @@ std::string keyOf(const Node& node) {
   put(node.integer);
   put(node.offset);
   put(node.reduced);
-  put(node.behind);
+  put(node.trailing);
   put(node.indexed.step);
   put(node.indexed.count);
   put(node.indexed.wraps);

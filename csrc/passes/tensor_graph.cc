@@ -17,18 +17,21 @@ constexpr CoreInfo kCoreInfos[] = {
 #include "passes/core_ops.def"
 };
 
-struct ElemRow {
+struct ElemRow {  // the columns of elems.def
   int64_t size = 0;
-  double largest = 0;  // see largestIn()
+  double largest = 0;
+  int digits = 0;
+  int exponents = 0;
+  bool negative = false;
 };
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 ElemRow rowOf(Elem elem) {
   switch (elem) {
-#define KINTSUGI_ELEM(name, size, largest) \
-  case Elem::k##name:                      \
-    return {size, largest};
+#define KINTSUGI_ELEM(name, ...) \
+  case Elem::k##name:            \
+    return {__VA_ARGS__};
 #include "passes/elems.def"
     case Elem::kOther:
       break;
@@ -51,6 +54,14 @@ std::string_view elemName(Elem elem) {
 }
 double largestIn(Elem elem) { return rowOf(elem).largest; }
 int64_t elemSize(Elem elem) { return rowOf(elem).size; }
+
+bool holdsAll(Elem from, Elem to) {
+  if (from == Elem::kOther || to == Elem::kOther) return from == to;
+  const ElemRow small = rowOf(from), large = rowOf(to);
+  // The exponents of the smallest float reach beyond its digits, so an integer of as many digits fits.
+  return small.digits <= large.digits && small.exponents <= large.exponents &&
+         small.negative <= large.negative;
+}
 
 bool computes(Core op, Elem elem) {
   if (isTranscendental(op)) {

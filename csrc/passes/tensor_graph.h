@@ -11,7 +11,7 @@
 //
 // Nodes are in the order of execution, arguments before users. What is not in the core set is a call of the
 // operator, or of scalar arithmetic (`kCall`), with one kResult for each of its results. A kView is other
-// sizes and strides on the memory of its argument. A kJoin is its arguments one behind the other; those that
+// sizes and strides on the memory of its argument. A kJoin is the concatenation of its arguments; those that
 // have a home are computed right where they belong in it. Values are never written to: in-place operators
 // have become new nodes. What the memory of an input holds in the end is a Write, later on a node of its own
 // whose home is the input (passes/order_writes.h).
@@ -55,7 +55,7 @@ inline bool isCompare(Core op) { return op >= Core::kEq && op <= Core::kGe; }
 // Types of elements that kernels compute with: some of ir::DType, by the same numbers. Tensors of others only
 // pass through calls, as do those that are not on the CPU.
 enum class Elem : int8_t {
-#define KINTSUGI_ELEM(name, size, largest) k##name = static_cast<int8_t>(ir::DType::k##name),
+#define KINTSUGI_ELEM(name, ...) k##name = static_cast<int8_t>(ir::DType::k##name),
 #include "passes/elems.def"
   kOther = -1
 };
@@ -63,8 +63,13 @@ std::string_view elemName(Elem elem);
 Elem elemOf(ir::DType dtype);
 Elem elemOf(std::string_view dtype);  // kOther: it is none, or another one
 int64_t elemSize(Elem elem);
+// Are there kernels for tensors of that device? What brings another device says so here
+// (docs/adr/0015-targets.md).
+inline bool compilesFor(const ir::Device& device) { return device.isCpu(); }
 // The largest magnitude of a finite number that ATen takes for such an element.
 double largestIn(Elem elem);
+// Every value of `from`, zeros with their signs and infinities, is one of `to`.
+bool holdsAll(Elem from, Elem to);
 inline bool isSigned(Elem elem) { return elem >= Elem::kI8 && elem <= Elem::kI64; }  // integers
 inline bool isFloat(Elem elem) { return (elem >= Elem::kF16 && elem <= Elem::kF64) || elem == Elem::kBF16; }
 // Computed with in f32, rounded where they are stored or cast.
@@ -94,7 +99,7 @@ enum class NodeKind : uint8_t {
 struct PartBound {
   uint32_t dim = 0;
   int64_t low = 0;   // the first
-  int64_t high = 0;  // one behind the last
+  int64_t high = 0;  // one past the last
   bool operator==(const PartBound&) const = default;
 };
 
@@ -127,11 +132,11 @@ struct Node : ir::Strided<Size> {
   bool write = false;         // kPoint: it is stored to the memory of an input, its home
   std::vector<NodeId> args;   // kCall: the nodes that its operands name
   int64_t offset = 0;         // kView: first element, counted from the argument's first; else in `home`
-  NodeId home = ir::kNone;    // the kJoin, later on, in whose memory it lies
+  NodeId home = ir::kNone;    // the kJoin (a later node) whose memory it is computed into
   uint32_t dim = 0;           // kJoin: along which dimension; of `stacked` ones, arguments do not have it
   bool stacked = false;
   uint32_t reduced = 0;           // kReduce: over how many dimensions
-  uint32_t behind = 0;            // kReduce: how many dimensions stay behind those
+  uint32_t trailing = 0;          // kReduce: how many dimensions follow those, and stay
   std::vector<PartBound> bounds;  // Core::kPart: of dimensions that are longer than 1
   IndexedDim indexed;             // Core::kTake
   double largest = 0;   // of a number that each run computes: the largest that kernels take; 0: none take it

@@ -1,6 +1,7 @@
 #include "support/content_hash.h"
 
 #include <cstring>
+#include <iterator>
 
 namespace kintsugi {
 
@@ -80,6 +81,7 @@ constexpr Hash kHashes[] = {
 }  // namespace
 
 uint64_t hashContent(const void* data, size_t bytes, VectorLevel level) {
+  static_assert(std::size(kHashes) == kVectorLevels, "each level has a line of kHashes");
   return kHashes[static_cast<size_t>(level)](static_cast<const unsigned char*>(data), bytes);
 }
 

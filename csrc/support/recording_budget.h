@@ -19,6 +19,8 @@ class RecordingBudget {
  public:
   // Free recordings: the first call, and those that find out what varies from call to call.
   static constexpr uint32_t kFree = 4;
+  // With more of them, a program whose calls all differ is slow for longer; with fewer, one that comes to a
+  // few ways records them late. The same holds for the share and for what may be saved.
   // Recordings may take one part in so many of the time that passes.
   static constexpr uint64_t kShare = 20;
   // So much (in nanoseconds) may be saved up while nothing is recorded.

@@ -87,6 +87,27 @@ void describeAttention(Target& t) {
   a.fewQueries = t.lanes / 2 + 1;
 }
 
+// Shares of a convolution's work, from times of oneDNN's code for both layouts (docs/internals/native.md,
+// "Convolutions", has four pairs). The counts of channels follow from its code: it computes with blocks of
+// 16 channels, a register of 512 bits, and keeps four of them for the sums of a window.
+void describeConvolutions(Target& t) {
+  constexpr int64_t kBlock = 16;
+  Target::ChannelsLast& c = t.channelsLast;
+  // The library moves input and result of a transposed convolution in each call, about half of its work.
+  c.plain = 0.5;
+  // Folded convolutions have the layout in any case: this is what a neighbour with it saves.
+  c.folded = 0.1;
+  // Without the layout, blocks of channels by rows of the image are too small to fill the registers.
+  c.fewChannels = 0.3;
+  c.fewerThan = 4 * kBlock;
+  // There is no blocked code for an image with the channels first.
+  c.image = 4;
+  c.imageChannels = kBlock / 4;
+  // Windows of one element are a product. With less than a block of channels no register is filled.
+  c.narrowProduct = -0.5;
+  c.narrowerThan = kBlock;
+}
+
 // The machine computes a register of cheap operations in a nanosecond, about. What else takes time was
 // measured, and is rounded to powers of two: a launch of a kernel 100 to 200 ns, an allocation with its
 // tensor about 1 us, waking threads some us.
@@ -164,6 +185,7 @@ Target describeTarget(const Machine& machine) {
   describeVectors(out, level);
   describeProducts(out, level);
   describeAttention(out);
+  describeConvolutions(out);
   describeCosts(out, level);
   return out;
 }

@@ -27,6 +27,11 @@ enum class VectorLevel : uint8_t {
 #include "support/vector_levels.def"
 #undef KTG_VECTOR_LEVEL
 };
+inline constexpr size_t kVectorLevels = 0
+#define KTG_VECTOR_LEVEL(...) +1
+#include "support/vector_levels.def"
+#undef KTG_VECTOR_LEVEL
+    ;
 
 struct VectorLevelInfo {
   VectorLevel level;
@@ -92,26 +97,18 @@ struct Target {
   } attention;
 
   // What the layout with the channels last gains a convolution, as a share of the time that it computes
-  // (2 * multiply-adds / costs.flopsPerNanosecond); negative: it loses. Measured with oneDNN beside the same
-  // convolution with the channels first. A larger share puts more segments into the layout, whose moves cost
-  // more than they gain where the library is better than that; a smaller one leaves segments as they are.
+  // (2 * multiply-adds / costs.flopsPerNanosecond); negative: it loses. A larger share puts more segments
+  // into the layout, whose moves cost more than they gain where the library is better than that; a smaller
+  // one leaves segments as they are. target.cc says where the numbers are from.
   struct ChannelsLast {
-    // Of a transposed convolution, which is not folded: the library moves its input and result in each call.
-    double plain = 0.5;
-    // Folded convolutions have the layout in any case: this is what a neighbour with it saves. Most of them:
-    double folded = 0.1;
-    // Windows of more than one element and fewer than 64 channels to read: without the layout the library's
-    // blocks of 16 channels by rows of the image are too small to fill its registers.
-    double fewChannels = 0.3;
-    int64_t fewerThan = 64;
-    // The first convolution of an image (four channels or less, and more to write): the library has no
-    // blocked code for it with the channels first.
-    double image = 4;
-    int64_t imageChannels = 4;
-    // Windows of one element are a matrix product. With fewer than 16 channels on either side, a vector of
-    // floats is not filled with the channels last.
-    double narrowProduct = -0.5;
-    int64_t narrowerThan = 16;
+    double plain = 0;        // of a transposed convolution, which is not folded
+    double folded = 0;       // of most folded convolutions
+    double fewChannels = 0;  // of windows of more than one element that read fewer channels than
+    int64_t fewerThan = 0;   // this
+    double image = 0;        // of the first convolution of an image, which reads at most so many channels
+    int64_t imageChannels = 0;
+    double narrowProduct = 0;  // of windows of one element with fewer channels on either side than
+    int64_t narrowerThan = 0;  // this
   } channelsLast;
 
   // What is worth doing; in elements, if nothing else is said.

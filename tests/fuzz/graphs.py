@@ -103,7 +103,7 @@ class GraphMaker:
         text = f"{head} {elem}{self.list_text(sizes)}"
         if strides is not None:
             text += f" strides={self.list_text(strides)}"  # type: ignore[arg-type]
-        for word in ("offset", "bounds", "last", "behind"):
+        for word in ("offset", "bounds", "last", "trailing"):
             if more.get(word):
                 text += f" {word}={more[word]}"
         text += str(more.get("flags", ""))
@@ -282,8 +282,8 @@ class GraphMaker:
         rank = len(a.sizes)
         # Several dimensions at once have to be a run of memory.
         reduced = self.random.randint(1, rank) if a.whole else 1
-        behind = self.random.randint(0, rank - reduced) if self.random.random() < 0.4 else 0
-        end = rank - behind
+        trailing = self.random.randint(0, rank - reduced) if self.random.random() < 0.4 else 0
+        end = rank - trailing
         if any(dim.symbol for dim in a.sizes[end - reduced : end]) and self.random.random() < 0.5:
             return
         sizes = [ONE if end - reduced <= d < end else dim for d, dim in enumerate(a.sizes)]
@@ -292,7 +292,7 @@ class GraphMaker:
             op = "sum"
         exact = op != "sum" and a.exact
         elem = "i64" if op.startswith("arg") else a.elem
-        self.add(f"reduce.{op}({a.name})", elem, sizes, exact, last=reduced, behind=behind)
+        self.add(f"reduce.{op}({a.name})", elem, sizes, exact, last=reduced, trailing=trailing)
 
     def go_view(self) -> None:
         a = self.pick()

@@ -104,7 +104,7 @@ def of_tensor(tensor: torch.Tensor) -> Value:
 
 
 def _reduce(node: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
-    end = value.dim() - node["behind"]
+    end = value.dim() - node["trailing"]
     dims = tuple(range(end - node["reduced"], end))
     if not dims:
         return value

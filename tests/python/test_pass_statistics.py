@@ -74,11 +74,11 @@ def test_the_log_shows_what_each_pass_has_changed(capfd: pytest.CaptureFixture[s
     finally:
         kintsugi.set_logs()
     shown = capfd.readouterr().err
-    for title in ("trace of ", "behind segments", "segment of ", "behind expand-einsums", "tensor graph of "):
+    for title in ("trace of ", "after segments", "segment of ", "after expand-einsums", "tensor graph of "):
         assert title in shown, title
-    assert "behind gather-own-writes" not in shown  # there was nothing to gather
+    assert "after gather-own-writes" not in shown  # there was nothing to gather
     for name in ("group-nodes", "schedule", "make-plan"):
-        (where,) = re.findall(rf"behind {name} of (.*):\d+:", shown)
+        (where,) = re.findall(rf"after {name} of (.*):\d+:", shown)
         assert where == __file__, name
     for line in (r"^\d+: over \[8,8\].*: %\d+", "^kernel ", "^plan slots="):
         assert re.search(line, shown, re.MULTILINE), line
@@ -94,9 +94,9 @@ def test_the_log_shows_the_derivative(capfd: pytest.CaptureFixture[str]) -> None
     finally:
         kintsugi.set_logs()
     shown = capfd.readouterr().err
-    joint = shown.split("behind differentiate of ")[1].split("behind ")[0]
+    joint = shown.split("after differentiate of ")[1].split("after ")[0]
     assert "aten.tanh.default" in joint and "aten.rsub.Scalar" in joint  # 1 - tanh * tanh
-    split = shown.split("behind split-gradients of ")[1].split("behind ")[0]
+    split = shown.split("after split-gradients of ")[1].split("after ")[0]
     forward, backward = split.split("backward\n")
     assert "aten.tanh.default" in forward and "aten.tanh.default" not in backward
     assert "aten.rsub.Scalar" in backward and "aten.rsub.Scalar" not in forward

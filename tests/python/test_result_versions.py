@@ -96,6 +96,23 @@ def made_kept(a: torch.Tensor) -> Any:
     return torch.zeros(4), torch.ones(2, 2), torch.zeros_like(a), a.new_ones(3), torch.full((2,), 1.0)
 
 
+def converted(a: torch.Tensor) -> Any:
+    made = [
+        *(
+            a.to("cpu", torch.float64),
+            a.to(torch.float64),
+            a.to(torch.ones(2, dtype=torch.float64)),
+            a.double(),
+        ),
+        *(a.to("cpu", copy=True), a.to(torch.float32, copy=True), a.type_as(torch.ones(1).double())),
+        *(a.t().contiguous(), a.to(memory_format=torch.contiguous_format, copy=True)),
+        *(a.to("cpu", torch.float64, True, True), torch.as_tensor(a, dtype=torch.float64)),
+    ]
+    for one in made:
+        one.add_(1)
+    return tuple(made)
+
+
 def given_back(a: torch.Tensor) -> Any:
     y = a.abs()
     return y.sqrt_(), F.relu_(a + 1), torch.clamp_(a - 1, 0)
@@ -139,7 +156,7 @@ def detached(p: torch.Tensor) -> Any:
 
 OWN: list[Callable[..., Any]] = [
     *(relu, twice, view_before, part, operator, seen_otherwise, filled, given_back, foreach),
-    *(empty, literals, made_full, made_kept),
+    *(empty, literals, made_full, made_kept, converted),
 ]
 PARAMETERS: list[Callable[..., Any]] = [view_behind, views_behind, view_between, view_ahead, detached]
 

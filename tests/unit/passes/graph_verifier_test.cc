@@ -167,7 +167,7 @@ TEST(GraphVerifier, RejectsWhatBreaksARule) {
       {"%7: views %3 beyond its end", [](TensorGraph& g) { g.nodes[kView].offset = -1; }},
       {"%16: reads %3 beyond its end", [](TensorGraph& g) { addPart(g, 6); }},
       {"%8: lies in %9 beyond its end", [](TensorGraph& g) { g.nodes[kCopy].offset = 2; }},
-      {"%8: its home %6 is no concatenation behind it", [](TensorGraph& g) { g.nodes[kCopy].home = kSum; }},
+      {"%8: its home %6 is no concatenation after it", [](TensorGraph& g) { g.nodes[kCopy].home = kSum; }},
       {"%5: its home %9 does not join it", [](TensorGraph& g) { g.nodes[kSelect].home = kJoin; }},
       {"reads %12, which is stored to an input", [](TensorGraph& g) { g.nodes[kTake].args[0] = kWrite; }},
       {"%12: is stored to what is no input", [](TensorGraph& g) { g.nodes[kWrite].home = kMul; }},
