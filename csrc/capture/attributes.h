@@ -26,8 +26,8 @@ struct AttributePlan {
   bool onlyReadsMetadata = false;  // kTorch
   bool frozen = false;             // kKnown: what is read can't change, and neither can its parts
   PyObject* (*dispatchedCall)(PyObject*) = nullptr;  // kTorch: see CallContext
-  bool native =
-      false;  // kKnown: Python code runs all the same, and what it reads has been described; do not watch it
+  // kKnown: Python code runs all the same, and what it reads has been described; do not watch it.
+  bool native = false;
 };
 
 // Plans reading `object.name` and adds the guards that the plan rests on.

@@ -1,7 +1,8 @@
-// Roles that functions of the recording play, not its parts: each class here says where its functions are.
+// Interfaces to free functions that need the whole RecordContext: each class here says where its functions
+// are.
 //
-// ContextRoles hands what it is asked on to them, with the context. So a part that needs one of them does not
-// hold the context itself, and a unit test puts a fake there.
+// Parts call them through these roles, so that a part does not hold the context itself and a unit test can
+// put a fake there. ContextRoles forwards each call, with the context.
 //
 // Owned by the Recorder; the recording thread, GIL held. Example:
 //

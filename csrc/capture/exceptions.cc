@@ -21,15 +21,25 @@ namespace {
 bool isNothing(PyObject* object) { return object == nullptr || object == Py_None; }
 
 // True if the exception can be rebuilt from what the trace knows, wherever it is needed.
-bool isUnbuilt(RecordContext& rec, Shadow shadow) {
+bool isVirtualOnly(RecordContext& rec, Shadow shadow) {
   return shadow.isVirtual() && rec.objects.virtualOf(shadow).value == ir::kNone;
 }
 
-Operand currentTraceback(RecordContext& rec, Operand exception) {
+// `getattr(exception, "__traceback__")`, as operands.
+struct TracebackRead {
+  PyObject* getattr;
+  Operand name;
+};
+TracebackRead tracebackRead(RecordContext& rec) {
   static constinit pyapi::Lazy<PyObject*> getattrSlot;
   PyObject* getattr = getattrSlot.get([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"); });
   static PyObject* name = PyUnicode_InternFromString("__traceback__");
-  return rec.snapshots.recipes().call(getattr, {exception, Operand::constant(rec.guards.constId(name))});
+  return {getattr, Operand::constant(rec.guards.constId(name))};
+}
+
+Operand currentTraceback(RecordContext& rec, Operand exception) {
+  const TracebackRead read = tracebackRead(rec);
+  return rec.snapshots.recipes().call(read.getattr, {exception, read.name});
 }
 
 void emitLink(RecordContext& rec, Operand exception, const char* name, Operand value) {
@@ -54,8 +64,8 @@ bool emitTraceback(RecordContext& rec, Operand exception, PyObject* now, PyObjec
   return true;
 }
 
-// Code inside a step may have raised one exception while it handled another. Only the first of them has a
-// context that the trace knows.
+// Code inside a step may have raised one exception while it handled another. The trace knows the context of
+// the one that was raised first; those that were raised on top of it come from the step.
 bool emitContext(RecordContext& rec, Operand exception, const Raised& raised, PyObject* now) {
   if (raised.byStep) {
     while (!isNothing(now) && now != rec.tables.exceptions.handledOutside() &&
@@ -110,7 +120,7 @@ ShadowFrame* handlingFrame(RecordContext& rec) {
 
 void noteRaised(RecordContext& rec, PyObject* exception, bool byStep) {
   auto known = PyExceptionInstance_Check(exception) ? rec.objects.knownObject(exception) : std::nullopt;
-  if (!known || isUnbuilt(rec, *known)) return;
+  if (!known || isVirtualOnly(rec, *known)) return;
   std::vector<Raised>& all = rec.tables.exceptions.raised();
   std::erase_if(all, [&](const Raised& r) { return r.exception.get() == exception; });
   const pyapi::ExceptionParts parts = pyapi::partsOf(exception);
@@ -119,7 +129,7 @@ void noteRaised(RecordContext& rec, PyObject* exception, bool byStep) {
 }
 
 void noteCaught(RecordContext& rec, Shadow shadow, PyObject* exception) {
-  if (isUnbuilt(rec, shadow)) {
+  if (isVirtualOnly(rec, shadow)) {
     const bool outside = pyapi::partsOf(exception).context == nullptr &&
                          rec.tables.exceptions.handledOutside() == nullptr && handlingFrame(rec) == nullptr;
     if (outside) rec.objects.virtualOf(shadow).index = Recipes::kContextOutside;
@@ -151,7 +161,7 @@ void emitRaised(RecordContext& rec) {
 
 void holdPassedFrames(RecordContext& rec, ShadowFrame& frame, PyObject* exception) {
   std::vector<ir::SourceId>& held = frame.heldByHandled;
-  pyapi::forEachLeftVariable(pyapi::partsOf(exception).traceback, [&](PyObject* object) {
+  pyapi::forEachVariableOfFinishedFrames(pyapi::partsOf(exception).traceback, [&](PyObject* object) {
     if (!rec.tables.finalized.contains(object)) return;
     const auto found = rec.tables.sources.of(object);
     if (found && std::ranges::find(held, *found) == held.end()) held.push_back(*found);
@@ -174,17 +184,14 @@ Shadow tracebackShadow(RecordContext& rec, PyObject* traceback) {
 Shadow tracebackOf(RecordContext& rec, Shadow shadow, PyObject* exception, PyObject* traceback) {
   if (isNothing(traceback)) return Shadow::constant();
   if (auto known = rec.objects.knownObject(traceback)) return *known;
-  if (isUnbuilt(rec, shadow)) return tracebackShadow(rec, traceback);
-  static constinit pyapi::Lazy<PyObject*> getattrSlot;
-  PyObject* getattr = getattrSlot.get([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"); });
-  static PyObject* name = PyUnicode_InternFromString("__traceback__");
+  if (isVirtualOnly(rec, shadow)) return tracebackShadow(rec, traceback);
   Operand operand;
   if (!rec.snapshots.operandOf(shadow, exception, operand))
     return rec.objects.newVirtual(VirtualKind::kOpaque, traceback);
-  const size_t at = rec.steps.emit(
-      Op::kCallKnown,
-      {Operand::constant(rec.guards.constId(getattr)), operand, Operand::constant(rec.guards.constId(name))},
-      {{ir::TypeKind::kObject, ir::kNone}}, rec.snapshots.stateBefore());
+  const TracebackRead read = tracebackRead(rec);
+  const size_t at = rec.steps.emit(Op::kCallKnown,
+                                   {Operand::constant(rec.guards.constId(read.getattr)), operand, read.name},
+                                   {{ir::TypeKind::kObject, ir::kNone}}, rec.snapshots.stateBefore());
   rec.tables.blocks.next();
   const Shadow result = rec.guards.readSource(guard::SourceKind::kValue, ir::kNone, nullptr,
                                               rec.trace().code[at].firstResult, traceback);

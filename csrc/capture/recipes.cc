@@ -88,7 +88,7 @@ std::optional<ir::RecipeId> Recipes::of(uint32_t virtualId) {
     trace_.recipes[v.recipe] = std::move(recipe);
     return v.recipe;
   }
-  return settle(v, std::move(recipe), std::move(named));
+  return keepRecipe(v, std::move(recipe), std::move(named));
 }
 
 namespace {
@@ -103,7 +103,7 @@ bool isSame(const Recipe& a, const Recipe& b) {
 }  // namespace
 
 // The recipe of an object that has just been described: the one that it has, if that says the same.
-ir::RecipeId Recipes::settle(Virtual& v, Recipe recipe, std::vector<NamedRecipe> named) {
+ir::RecipeId Recipes::keepRecipe(Virtual& v, Recipe recipe, std::vector<NamedRecipe> named) {
   if (v.looped || v.recipe == ir::kNone || !isSame(trace_.recipes[v.recipe], recipe))
     v.recipe = add(std::move(recipe));
   v.named = std::move(named);

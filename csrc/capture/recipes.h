@@ -73,7 +73,7 @@ class Recipes final {
   };
 
  private:
-  ir::RecipeId settle(Virtual& v, ir::Recipe recipe, std::vector<NamedRecipe> named);
+  ir::RecipeId keepRecipe(Virtual& v, ir::Recipe recipe, std::vector<NamedRecipe> named);
   bool recipeParts(Virtual& v, ir::Recipe& recipe);
   bool exceptionParts(Virtual& v, ir::Recipe& recipe);
   bool tracebackParts(Virtual& v, ir::Recipe& recipe);

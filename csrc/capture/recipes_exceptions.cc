@@ -3,6 +3,7 @@
 #include "capture/recipes.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/lazy.h"
+#include "pyapi/plain.h"
 
 namespace kintsugi::capture {
 
@@ -78,7 +79,7 @@ bool sameField(PyObject* a, PyObject* b) {
     }
     return true;
   }
-  return isPlain(a) && PyObject_RichCompareBool(a, b, Py_EQ) == 1;
+  return pyapi::plainEquals(a, b);
 }
 
 }  // namespace

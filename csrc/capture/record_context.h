@@ -1,8 +1,8 @@
 // What record handlers and models of C callables see of a recording.
 //
 // A handler asks a part for what it needs (`rec.guards.pin(...)`, `rec.heap.storeItem(...)`) and never sees
-// the Recorder itself. What the parts know in common is behind `tables`, an incomplete type here:
-// capture/recorder_tables.h is for the parts alone, and handlers and models do not include it
+// the Recorder itself. The tables of the parts are behind `tables`, an incomplete type here:
+// capture/recorder_tables.h is for functions of the recording, and handlers and models do not include it
 // (scripts/check_layers.py).
 //
 // Ownership: references to parts of the Recorder, which owns the context too. The recording thread, GIL held.

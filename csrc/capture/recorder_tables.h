@@ -1,7 +1,7 @@
-// What the parts of a recording know in common, beside what each of them is given.
+// All tables of a recording, for functions of the recording (csrc/capture/*.cc without a state of their own).
 //
-// For the parts and for the functions that they are made of (csrc/capture/*.cc). Record handlers and models
-// of C callables ask a part instead: scripts/check_layers.py keeps this header out of them.
+// A part is given the tables that it works on, one by one, and does not include this header. Record handlers
+// and models of C callables ask a part instead: scripts/check_layers.py keeps this header out of them.
 //
 // Ownership: references into the Recorder. The recording thread, GIL held. Example:
 //

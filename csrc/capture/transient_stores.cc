@@ -4,6 +4,7 @@
 
 #include "capture/plain_objects.h"
 #include "capture/transforms.h"
+#include "pyapi/plain.h"
 #include "torchapi/tensor_desc.h"
 #include "torchapi/transforms.h"
 
@@ -41,9 +42,8 @@ void TransientStores::frameExited(const ShadowFrame& frame) {
   if (places_.empty() || !frame.transform || transforms_.isInside()) return;
   for (const Place& place : std::exchange(places_, {})) {
     PyObject* now = PyDict_GetItemWithError(place.dict.get(), place.key.get());
-    const bool same =
-        now == place.before.get() ||
-        (now != nullptr && isPlain(now) && PyObject_RichCompareBool(now, place.before.get(), Py_EQ) == 1);
+    const bool same = now == place.before.get() ||
+                      (now != nullptr && isPlain(now) && pyapi::plainEquals(now, place.before.get()));
     if (!same) roles_.breaks.abort(diag::Code::KTG0109, {"what a transform has left behind"});
   }
   PyErr_Clear();

@@ -26,7 +26,7 @@ inline bool isStop(const Instruction& ins) {
 
 struct SegmentStop {
   uint32_t call = 0;  // index of the call
-  uint32_t end = 0;   // one past what belongs to it, the guard block of its result
+  uint32_t end = 0;   // index after the call and the guard block of its result
   // Values that the graph has made and that the call, or a step after it, needs; and inputs of the graph that
   // are arguments of the call.
   std::vector<ValueId> given;

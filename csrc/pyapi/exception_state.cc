@@ -29,7 +29,7 @@ TracebackEntry entryOf(PyObject* traceback) {
           frame->f_globals, tb->tb_lasti / static_cast<int32_t>(sizeof(_Py_CODEUNIT))};
 }
 
-void forEachLeftVariable(PyObject* traceback, const std::function<void(PyObject*)>& visit) {
+void forEachVariableOfFinishedFrames(PyObject* traceback, const std::function<void(PyObject*)>& visit) {
   for (; traceback != nullptr && PyTraceBack_Check(traceback);
        traceback = reinterpret_cast<PyObject*>(reinterpret_cast<PyTracebackObject*>(traceback)->tb_next)) {
     _PyInterpreterFrame* frame = reinterpret_cast<PyTracebackObject*>(traceback)->tb_frame->f_frame;

@@ -6,9 +6,8 @@
 //   try: f()
 //   except E: g()      in g, sys.exception() is what f raised: the thread's handled exception
 //
-// Ownership: `newRef`-style results are
-// owned, everything else is borrowed. Threads: the GIL is needed everywhere. Invalidation: none beyond the
-// objects' deaths.
+// Ownership: a Ref<> is owned, everything else is borrowed. Threads: the GIL is needed everywhere.
+// Invalidation: none beyond the objects' deaths.
 #pragma once
 
 #include <functional>
@@ -40,7 +39,7 @@ struct TracebackEntry {
 };
 TracebackEntry entryOf(PyObject* traceback);
 // Calls `visit` with each variable of those frames of a traceback that are over.
-void forEachLeftVariable(PyObject* traceback, const std::function<void(PyObject*)>& visit);
+void forEachVariableOfFinishedFrames(PyObject* traceback, const std::function<void(PyObject*)>& visit);
 // A traceback entry before `next` (null: none). Its frame object is that of a finished frame: it has a
 // position, but no variables. Null: a Python exception is pending.
 Ref<> newTraceback(const TracebackEntry& entry);

@@ -1,4 +1,5 @@
-// Polyfills that are made while the program runs, and so are code of no module. See known_objects.h.
+// Registers the code of a polyfill that is generated at run time. known_objects.h finds the others in their
+// module.
 //
 // Ownership: the code object is held for good. Threads: GIL held. Example: addPolyfill(code), after which
 // isPolyfill(code) is true and tracebacks don't show its frames.

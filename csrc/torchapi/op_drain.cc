@@ -97,6 +97,7 @@ bool OpDrain::isProduced(const at::TensorImpl* impl) const {
 }
 
 void OpDrain::noteProduced(const at::TensorImpl* impl) {
+  // Fewer are found faster by looking at each than in a hash set.
   constexpr size_t kFew = 16;
   if (producedMany_.empty() && produced_.size() < kFew) {
     produced_.push_back(impl);
@@ -247,6 +248,8 @@ bool OpDrain::isTemporaryNumber(const at::Tensor& tensor) {
 }
 
 bool OpDrain::isTemporaryList(const at::Tensor& tensor) {
+  // Lists of sizes, indices and permutations are shorter. A longer one is data, which is not copied into a
+  // trace.
   constexpr int64_t kMost = 16;
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   return impl->dim() == 1 && impl->device().is_cpu() && !hasPyObject(tensor) &&

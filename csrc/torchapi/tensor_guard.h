@@ -1,8 +1,8 @@
 // The tensor guards of a trace, compared in one loop without dispatching.
 //
 // Plain data that borrows the tensor and the metadata. Threads: the GIL is needed. Invalidation: `tensor` has
-// to be alive when it is compared; the guard memo sees to that. The other pointers are only hints for the
-// cache, never dereferenced.
+// to be alive when it is compared, which the guard memo sees to, and `info` as long as the check. `impl` and
+// `autogradMeta` are only hints for the cache, never dereferenced.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct TensorCheck {
   const ir::TensorDesc* info = nullptr;
   const void* impl = nullptr;  // the address of the metadata the last time
   const void* autogradMeta = nullptr;
-  enum class Sizes : uint8_t { kExact, kOpen, kRank };  // kOpen: those that the description compares
+  enum class Sizes : uint8_t { kExact, kOpen, kRank };  // kOpen: only sizes that the description fixes
   Sizes sizes = Sizes::kExact;
 };
 

@@ -4,6 +4,7 @@
 
 #include "capture/calls/model.h"
 #include "pyapi/plain.h"
+#include "pyapi/text.h"
 #include "torchapi/function_modes.h"
 #include "torchapi/global_state.h"
 #include "torchapi/transforms.h"
@@ -12,7 +13,8 @@ namespace kintsugi::capture {
 
 namespace {
 
-// What the mode is given for a call: (function, types, arguments[, keywords]). Null: nobody knows.
+// What the mode is given for a call: (function, types, arguments[, keywords]). Null: the call is not
+// modelled.
 pyapi::Ref<> seenByMode(CallContext& ctx) {
   PyObject* ask = polyfill("seen_by_mode");
   pyapi::Ref<> args = pyapi::steal(PyTuple_New(static_cast<Py_ssize_t>(ctx.positional)));
@@ -49,7 +51,7 @@ std::optional<Shadow> shadowOf(const CallContext& ctx, PyObject* object, size_t 
   return plain ? std::optional(Shadow::constant()) : std::nullopt;
 }
 
-struct Handed {
+struct ModeCall {
   pyapi::Ref<> seen;
   pyapi::Ref<> names;  // of the keywords
   Replacement call;
@@ -63,35 +65,37 @@ struct Handed {
   }
 };
 
-// The arguments of the function that stands for torch's code. False: one of them has come from nowhere.
-bool hand(const CallContext& ctx, Handed& handed) {
-  PyObject* seen = handed.seen.get();
+// The arguments of the function that stands for torch's code. False: one of them is neither an argument of
+// the call nor a constant.
+bool bindArguments(const CallContext& ctx, ModeCall& made) {
+  PyObject* seen = made.seen.get();
   PyObject* keywords = PyTuple_GET_SIZE(seen) == 4 ? PyTuple_GET_ITEM(seen, 3) : nullptr;
   for (PyObject* known :
        {PyTuple_GET_ITEM(seen, 0), PyTuple_GET_ITEM(seen, 1), keywords != nullptr ? Py_True : Py_False}) {
-    handed.call.args.push_back(known);
-    handed.call.shadows.push_back(Shadow::constant());
+    made.call.args.push_back(known);
+    made.call.shadows.push_back(Shadow::constant());
   }
   PyObject* args = PyTuple_GET_ITEM(seen, 2);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) {
-    if (!handed.add(ctx, PyTuple_GET_ITEM(args, i), static_cast<size_t>(i))) return false;
+    if (!made.add(ctx, PyTuple_GET_ITEM(args, i), static_cast<size_t>(i))) return false;
   }
-  handed.call.positional = handed.call.args.size();
+  made.call.positional = made.call.args.size();
   if (keywords == nullptr) return true;
   if (!PyDict_CheckExact(keywords)) return false;
   if (PyDict_GET_SIZE(keywords) == 0) return true;
   PyObject *name = nullptr, *value = nullptr;
   Py_ssize_t at = 0;
   while (PyDict_Next(keywords, &at, &name, &value) != 0) {
-    const auto given = ctx.keyword(PyUnicode_AsUTF8(name));
-    if (!handed.add(ctx, value, given.value_or(ctx.total()))) return false;
+    const auto given = ctx.keyword(name);
+    if (!made.add(ctx, value, given.value_or(ctx.total()))) return false;
   }
-  handed.names = pyapi::steal(PySequence_Tuple(keywords));
-  handed.call.names = handed.names.get();
-  return handed.call.names != nullptr;
+  made.names = pyapi::steal(PySequence_Tuple(keywords));
+  made.call.names = made.names.get();
+  return made.call.names != nullptr;
 }
 
-// torch._C._pop_torch_function_stack(): what it gives was pushed in this trace, or is a step's result.
+// torch._C._pop_torch_function_stack(): the mode that it gives is an object of the trace if the trace pushed
+// it, else the result of a step.
 Flow popModel(CallContext& ctx, Shadow& result) {
   PyObject* top = torchapi::innermostFunctionMode();
   const auto known = top != nullptr ? ctx.rec.objects.knownObject(top) : std::nullopt;
@@ -122,10 +126,10 @@ std::optional<Flow> underFunctionModes(CallContext& ctx, Shadow& result) {
       torchapi::transformsActive()) {
     return std::nullopt;
   }
-  Handed handed{seenByMode(ctx), {}, {function, {}, {}, 0, nullptr}};
-  if (!handed.seen) PyErr_Clear();
-  if (!handed.seen || !PyTuple_Check(handed.seen.get()) || !hand(ctx, handed)) return std::nullopt;
-  return callReplacement(ctx, handed.call, result);
+  ModeCall made{seenByMode(ctx), {}, {function, {}, {}, 0, nullptr}};
+  if (!made.seen) PyErr_Clear();
+  if (!made.seen || !PyTuple_Check(made.seen.get()) || !bindArguments(ctx, made)) return std::nullopt;
+  return callReplacement(ctx, made.call, result);
 }
 
 std::optional<Flow> attributeGetter(CallContext& ctx, Shadow& result) {

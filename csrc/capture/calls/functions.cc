@@ -14,7 +14,7 @@ Flow partialModel(CallContext& ctx, Shadow& result) {
   bool nested = ctx.positional == 0 || Py_TYPE(ctx.args[0]) == reinterpret_cast<PyTypeObject*>(ctx.callable);
   // CPython makes one object of partial(partial(f)): this is not modelled.
   if (nested || !PyCallable_Check(ctx.args[0])) return knownModel(ctx, result);
-  ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);  // its type says that it can be called
+  ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);  // whether it can be called depends on that alone
   std::vector<pyapi::Ref<>> objects;
   for (size_t i = 0; i < ctx.positional; ++i) objects.push_back(pyapi::newRef(ctx.args.any(i)));
   const auto positional = ctx.shadows.slice(0, ctx.positional);

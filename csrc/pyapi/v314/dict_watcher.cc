@@ -12,15 +12,15 @@ uint64_t watcherBit = 0;
 
 namespace {
 
-constexpr uint64_t kOthers = DICT_WATCHER_AND_MODIFICATION_MASK;
-constexpr uint64_t kStep = kOthers + 1;
-static_assert((kStep & kOthers) == 0, "the bits of others are the lower ones");
+constexpr uint64_t kOtherBits = DICT_WATCHER_AND_MODIFICATION_MASK;
+constexpr uint64_t kStep = kOtherBits + 1;
+static_assert((kStep & kOtherBits) == 0, "the bits of others are the lower ones");
 
 uint64_t last = 0;  // the last version that was given, shifted; the GIL guards it
 
 void renumber(PyDictObject* dict) {
   last += kStep;
-  dict->_ma_watcher_tag = last | (dict->_ma_watcher_tag & kOthers);
+  dict->_ma_watcher_tag = last | (dict->_ma_watcher_tag & kOtherBits);
 }
 
 // Called before the change. Until the change is made, only other watchers could ask for the version.

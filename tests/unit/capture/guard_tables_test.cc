@@ -90,7 +90,7 @@ TEST(KnownSources, NameAnObjectByItsFirstSource) {
   EXPECT_EQ(f.sources.objectOf(b), nullptr);
 }
 
-TEST(GuardWriter, WritesTheSameQuestionOnce) {
+TEST(GuardWriter, WritesTheSameConditionOnce) {
   Fixture f;
   const ir::SourceId a = f.read(SourceKind::kArg, ir::kNone, nullptr, 0, Py_None);
   f.guards.write({GuardKind::kType, a, 5});

@@ -32,32 +32,7 @@ struct FakeSurroundings final : StepSurroundings {
   void noteRaised(PyObject* exception) override { raised.push_back(exception); }
 };
 
-// What the instruction does: it pops the arguments and pushes this; null: it raises ValueError. `during` runs
-// in it.
-PyObject* g_result = nullptr;
-std::function<void()> g_during;
-int g_runs = 0;
-
-Flow runInstruction(Activation& act, const Instr&) {
-  ++g_runs;
-  if (g_during) g_during();
-  if (g_result == nullptr) {
-    PyErr_SetNone(PyExc_ValueError);
-    return Flow::kRaise;
-  }
-  act.sp[0] = g_result;
-  ++act.sp;
-  return Flow::kNext;
-}
-
 struct Fixture {
-  Fixture() {
-    g_result = Py_None;
-    g_during = nullptr;
-    g_runs = 0;
-    act.sp = stack;
-    instr.run = runInstruction;
-  }
   test::FakeBreaks breaks;
   FakeErrors errors;
   test::FakeGuards guards;
@@ -97,15 +72,13 @@ struct Fixture {
 
   // A call of `callable` with arguments that a test adds.
   ShadowFrame frame;
-  Activation act{};
-  Instr instr{};
-  PyObject* stack[8] = {};
+  test::FakeActivation act;
   pyapi::Ref<> callable = value("print");
   std::vector<PyObject*> args;
   std::vector<Shadow> shadows;
 
   CallValues call() {
-    CallValues values(frame, act, instr);
+    CallValues values(frame, act, act.instr);
     values.set(callable.get(), Shadow::constant(), args.data(), shadows.data(), args.size());
     return values;
   }
@@ -133,7 +106,7 @@ TEST(Steps, CallCCodeAgainInEachRun) {
   f.shadows = {Shadow::source(5)};
   Shadow result;
   EXPECT_EQ(f.step(CallKind::kKnown, result), Flow::kNext);
-  EXPECT_EQ(g_runs, 1);
+  EXPECT_EQ(f.act.runs, 1);
   ASSERT_EQ(f.code().size(), 1U);
   EXPECT_EQ(f.code()[0].op, Op::kCallKnown);
   const auto operands = f.document.trace.operandsOf(f.code()[0]);
@@ -152,7 +125,7 @@ TEST(Steps, NameTheKeywordsOfACall) {
   const pyapi::Ref<> names = value("('end',)"), argument = value("object()");
   f.args = {argument.get()};
   f.shadows = {Shadow::source(5)};
-  CallValues call(f.frame, f.act, f.instr);
+  CallValues call(f.frame, f.act, f.act.instr);
   call.set(f.callable.get(), Shadow::constant(), f.args.data(), f.shadows.data(), 0, names.get());
   Shadow result;
   ASSERT_EQ(f.steps.callStep(call, CallKind::kKnown, nullptr, result), Flow::kNext);
@@ -206,14 +179,14 @@ TEST(Steps, RunTheInstructionIfTheCallCanNotBeWritten) {
   f.snapshots.canName = false;
   Shadow result;
   EXPECT_EQ(f.step(CallKind::kKnown, result), Flow::kNext);
-  EXPECT_EQ(g_runs, 1);
+  EXPECT_EQ(f.act.runs, 1);
   EXPECT_TRUE(f.code().empty());
   EXPECT_TRUE(f.endedWith(diag::Code::KTG0302));
 }
 
 TEST(Steps, ReadEverythingAgainIfPythonRanWhereOnlyCCodeShould) {
   Fixture f;
-  g_during = [&] { f.pauses.noteCallback(); };
+  f.act.during = [&](Activation&) { f.pauses.noteCallback(); };
   Shadow result;
   f.step(CallKind::kPure, result);
   EXPECT_EQ(f.code().at(0).op, Op::kCallPure);
@@ -224,7 +197,7 @@ TEST(Steps, ReadEverythingAgainIfPythonRanWhereOnlyCCodeShould) {
 TEST(Steps, DoNotRecordWhileTheyRun) {
   Fixture f;
   bool paused = false;
-  g_during = [&] { paused = f.pauses.isPaused(); };
+  f.act.during = [&](Activation&) { paused = f.pauses.isPaused(); };
   Shadow result;
   f.step(CallKind::kKnown, result);
   EXPECT_TRUE(paused);
@@ -233,7 +206,7 @@ TEST(Steps, DoNotRecordWhileTheyRun) {
 
 TEST(Steps, SayThatAnExceptionOfACallHasNoGuard) {
   Fixture f;
-  g_result = nullptr;
+  f.act.gives = nullptr;
   Shadow result;
   EXPECT_EQ(f.step(CallKind::kKnown, result), Flow::kRaise);
   EXPECT_TRUE(PyErr_ExceptionMatches(PyExc_ValueError));  // the program's, untouched
@@ -247,8 +220,8 @@ TEST(Steps, EndAtAResultThatRunsPythonWhenItGoes) {
       "  try: yield 1\n"
       "  finally: pass\n");
   Fixture f;
-  pyapi::Ref<> generator = value("careful()");
-  g_result = generator.get();  // nobody else holds it
+  f.act.gives = value("careful()").release();
+  f.act.handsOver = true;
   Shadow result;
   f.step(CallKind::kKnown, result);
   EXPECT_TRUE(f.endedWith(diag::Code::KTG0302));
@@ -268,7 +241,7 @@ TEST(Steps, PutOffACallWhoseResultIsKnown) {
   EXPECT_EQ(f.steps.quietCall(call), Flow::kNext);
   EXPECT_TRUE(f.code().at(0).deferrable);
   EXPECT_FALSE(f.blocks.isPending());
-  g_during = [&] { f.pauses.noteCallback(); };
+  f.act.during = [&](Activation&) { f.pauses.noteCallback(); };
   CallValues again = f.call();
   f.steps.quietCall(again);
   EXPECT_EQ(f.code().size(), 1U);
@@ -278,25 +251,24 @@ TEST(Steps, PutOffACallWhoseResultIsKnown) {
 TEST(Steps, RaiseABreakThatIsAnErrorInsteadOfTheInstruction) {
   Fixture f;
   f.log.refuse(diag::Diagnostic(diag::Code::KTG0101, {}, {}), true);
-  EXPECT_EQ(f.steps.execute(f.act, f.instr), Flow::kRaise);
+  EXPECT_EQ(f.steps.execute(f.act, f.act.instr), Flow::kRaise);
   EXPECT_EQ(f.errors.raised, 1U);
-  EXPECT_EQ(g_runs, 0);
+  EXPECT_EQ(f.act.runs, 0);
   EXPECT_FALSE(f.instruction.isExecuted());
 }
 
 TEST(Steps, PutAResultInPlaceOfACall) {
   Fixture f;
-  f.stack[0] = value("object()").release();
-  f.stack[1] = value("object()").release();
-  f.act.sp = f.stack + 2;
+  f.act.stack[0] = value("object()").release();
+  f.act.stack[1] = value("object()").release();
+  f.act.sp = f.act.stack + 2;
   CallValues call = f.call();
   call.popped = 2;
   const pyapi::Ref<> made = value("object()");
   EXPECT_EQ(f.steps.replaceCall(call, made.clone()), Flow::kNext);
-  EXPECT_EQ(f.act.sp, f.stack + 1);
+  EXPECT_EQ(f.act.sp, f.act.stack + 1);
   EXPECT_EQ(f.act.peek(1), made.get());
   EXPECT_TRUE(f.instruction.isExecuted());
-  Py_DECREF(made.get());
   EXPECT_EQ(f.steps.replaceCall(call, {}), Flow::kRaise);
 }
 

@@ -1,6 +1,7 @@
 // Fakes of what the parts that record calls of torch ask of others, beside those of fakes.h.
 //
-// Example: a TorchSteps over fakes is made by `Fixture` of torch_steps_test.cc.
+// Example: a TorchSteps over fakes is made by `Fixture` of torch_steps_test.cc, Steps by that of
+// steps_test.cc.
 #pragma once
 
 #include <functional>
@@ -95,6 +96,44 @@ struct FakeLog final : torchapi::CallLog, torchapi::TensorIds {
   torchapi::MetaLevel level(ir::ValueId value) const override {
     const auto found = levels.find(value);
     return found == levels.end() ? torchapi::MetaLevel::kFull : found->second;
+  }
+};
+
+// A frame that runs the instruction of a call: it runs `during`, pops `popped` arguments, and pushes `gives`;
+// null: it raises ValueError. `handsOver`: the reference that `gives` is goes with it, so that nobody else
+// holds it.
+struct FakeActivation final : Activation {
+  Instr instr{};
+  PyObject* stack[8] = {};
+  PyObject* gives = Py_None;
+  bool handsOver = false;
+  std::function<void(Activation&)> during;
+  size_t popped = 0;
+  int runs = 0;
+
+  FakeActivation() : Activation{} {
+    sp = stack;
+    instr.run = run;
+  }
+  ~FakeActivation() {
+    PyErr_Clear();
+    while (sp > stack) Py_XDECREF(*--sp);
+  }
+  FakeActivation(const FakeActivation&) = delete;
+  FakeActivation& operator=(const FakeActivation&) = delete;
+
+ private:
+  static Flow run(Activation& act, const Instr&) {
+    auto& own = static_cast<FakeActivation&>(act);
+    ++own.runs;
+    if (own.during) own.during(act);
+    for (size_t i = 0; i < own.popped; ++i) Py_DECREF(*--act.sp);
+    if (own.gives == nullptr) {
+      PyErr_SetNone(PyExc_ValueError);
+      return Flow::kRaise;
+    }
+    *act.sp++ = own.handsOver ? own.gives : Py_NewRef(own.gives);
+    return Flow::kNext;
   }
 };
 

@@ -12,45 +12,18 @@ using test::value;
 using torchapi::DrainResult;
 using torchapi::MetaLevel;
 
-// What the instruction does: it runs `g_during`, pops the arguments, and pushes `g_result`; null: it raises
-// ValueError. `g_popped` is how many arguments it pops.
-PyObject* g_result = nullptr;
-std::function<void(Activation&)> g_during;
-size_t g_popped = 0;
-int g_runs = 0;
-
-Flow runInstruction(Activation& act, const Instr&) {
-  ++g_runs;
-  if (g_during) g_during(act);
-  for (size_t i = 0; i < g_popped; ++i) Py_DECREF(*--act.sp);
-  if (g_result == nullptr) {
-    PyErr_SetNone(PyExc_ValueError);
-    return Flow::kRaise;
-  }
-  *act.sp++ = Py_NewRef(g_result);
-  return Flow::kNext;
-}
-
 struct Fixture {
   Fixture() {
     run("class Tensor: pass\n"
         "class Symbolic:\n"
         "  def __init__(self, value, number): self.value, self.number = value, number");
-    g_result = Py_None;
-    g_during = nullptr;
-    g_popped = 0;
-    g_runs = 0;
     fakeTorch() = {};
-    act.sp = stack;
-    instr.run = runInstruction;
     frame.act = &act;
     frames.setCurrent(&frame);
     ir::FrameState state;
     document.trace.addState(state, {}, {});
   }
   ~Fixture() {
-    PyErr_Clear();
-    while (act.sp > stack) Py_XDECREF(*--act.sp);
     run("globals().pop('Tensor', None); globals().pop('Symbolic', None)");
     fakeTorch() = {};
     EXPECT_EQ(log.on, 0);  // the log is off behind each call
@@ -84,9 +57,7 @@ struct Fixture {
 
   // A call of `callable` with arguments that a test adds.
   ShadowFrame frame;
-  Activation act{};
-  Instr instr{};
-  PyObject* stack[8] = {};
+  test::FakeActivation act;
   pyapi::Ref<> callable = value("print");
   std::vector<PyObject*> args;
   std::vector<Shadow> shadows;
@@ -105,9 +76,9 @@ struct Fixture {
     return document.trace.code[at].firstResult;
   }
   Flow step(bool onlyReads = false) {
-    TorchCall call(frame, act, instr);
+    TorchCall call(frame, act, act.instr);
     call.set(callable.get(), Shadow::constant(), args.data(), shadows.data(), args.size());
-    call.popped = g_popped = args.size();
+    call.popped = act.popped = args.size();
     call.onlyReadsMetadata = onlyReads;
     return torch.torchStep(call, result);
   }
@@ -126,8 +97,8 @@ TEST(TorchSteps, MakeLoggedOperatorsTheTraces) {
   Fixture f;
   const pyapi::Ref<> given = value("Tensor()"), made = value("Tensor()");
   f.add(given.get(), Shadow::value(f.valueOfKind(TypeKind::kTensor)));
-  g_result = made.get();
-  g_during = [&](Activation&) {
+  f.act.gives = made.get();
+  f.act.during = [&](Activation&) {
     EXPECT_EQ(f.log.on, 1);
     EXPECT_TRUE(f.calls.isInside());
     f.log.gave(made.get());
@@ -143,8 +114,8 @@ TEST(TorchSteps, MakeACallAStepWhoseResultTheLogDoesNotExplain) {
   Fixture f;
   const pyapi::Ref<> given = value("Tensor()"), other = value("Tensor()"), unknown = value("Tensor()");
   f.add(given.get(), Shadow::value(f.valueOfKind(TypeKind::kTensor)));
-  g_result = unknown.get();
-  g_during = [&](Activation&) { f.log.gave(other.get()); };
+  f.act.gives = unknown.get();
+  f.act.during = [&](Activation&) { f.log.gave(other.get()); };
   EXPECT_EQ(f.step(), Flow::kNext);
   EXPECT_EQ(f.operators(), 0U);  // what was drained is taken back
   EXPECT_EQ(f.log.forgotten, (std::vector<ir::ValueId>{f.log.values.at(other.get())}));
@@ -170,7 +141,7 @@ TEST(TorchSteps, DoNotTakeAConstantForTheResultOfNothing) {
 TEST(TorchSteps, EndIfTheCallCanBeNeitherOperatorsNorAStep) {
   Fixture f;
   const pyapi::Ref<> unknown = value("Tensor()");
-  g_result = unknown.get();
+  f.act.gives = unknown.get();
   f.steps.haveOperands = false;
   f.log.result.status = DrainResult::kUnsupported;
   f.log.result.detail = "an operator";
@@ -183,8 +154,8 @@ TEST(TorchSteps, DoNotTrustTheLogOfACallThatRanPython) {
   Fixture f;
   const pyapi::Ref<> given = value("Tensor()"), made = value("Tensor()");
   f.add(given.get(), Shadow::value(f.valueOfKind(TypeKind::kTensor)));
-  g_result = made.get();
-  g_during = [&](Activation&) {
+  f.act.gives = made.get();
+  f.act.during = [&](Activation&) {
     f.log.gave(made.get());
     f.calls.setTainted(true);
   };
@@ -197,8 +168,8 @@ TEST(TorchSteps, DoNotTrustTheLogOfACallThatRanPython) {
 TEST(TorchSteps, MakeACallAStepThatMayGiveItsArgumentBack) {
   Fixture f;
   const pyapi::Ref<> made = value("Tensor()");
-  g_result = made.get();
-  g_during = [&](Activation&) { f.log.gave(made.get()); };
+  f.act.gives = made.get();
+  f.act.during = [&](Activation&) { f.log.gave(made.get()); };
   f.bindings.canPinGivenBack = false;
   EXPECT_EQ(f.step(), Flow::kNext);
   EXPECT_EQ(f.log.drained, 0U);
@@ -208,8 +179,8 @@ TEST(TorchSteps, MakeACallAStepThatMayGiveItsArgumentBack) {
 TEST(TorchSteps, NeedAnExitWhereASizeSaysHowManyTensorsThereAre) {
   Fixture f;
   const pyapi::Ref<> made = value("Tensor()");
-  g_result = made.get();
-  g_during = [&](Activation&) { f.log.gave(made.get()); };
+  f.act.gives = made.get();
+  f.act.during = [&](Activation&) { f.log.gave(made.get()); };
   f.log.result.exits = true;
   EXPECT_EQ(f.step(), Flow::kNext);
   EXPECT_TRUE(f.breaks.live);
@@ -221,8 +192,8 @@ TEST(TorchSteps, NeedAnExitWhereASizeSaysHowManyTensorsThereAre) {
 TEST(TorchSteps, ForgetSizesThatAnOperatorMayChange) {
   Fixture f;
   const pyapi::Ref<> made = value("Tensor()");
-  g_result = made.get();
-  g_during = [&](Activation&) { f.log.gave(made.get()); };
+  f.act.gives = made.get();
+  f.act.during = [&](Activation&) { f.log.gave(made.get()); };
   f.sizeReads.add(3, ir::Op::kSize, 0, 4);
   f.step();
   EXPECT_TRUE(f.sizeReads.find(3, ir::Op::kSize, 0).has_value());
@@ -236,8 +207,8 @@ TEST(TorchSteps, HandNumbersOfTheTraceInAsSymbolicOnes) {
   const pyapi::Ref<> seven = value("7"), made = value("Tensor()");
   const ir::ValueId number = f.valueOfKind(TypeKind::kInt);
   f.add(seven.get(), Shadow::value(number));
-  g_result = made.get();
-  g_during = [&](Activation& act) {
+  f.act.gives = made.get();
+  f.act.during = [&](Activation& act) {
     EXPECT_STREQ(Py_TYPE(act.peek(1))->tp_name, "Symbolic");
     f.log.gave(made.get());
   };
@@ -252,8 +223,8 @@ TEST(TorchSteps, PinANumberThatABindingAsksFor) {
   const pyapi::Ref<> seven = value("7"), made = value("Tensor()");
   const ir::ValueId number = f.valueOfKind(TypeKind::kInt);
   f.add(seven.get(), Shadow::value(number));
-  g_result = made.get();
-  g_during = [&](Activation&) {
+  f.act.gives = made.get();
+  f.act.during = [&](Activation&) {
     fakeTorch().sink->pinNumber(number);
     f.log.gave(made.get());
   };
@@ -268,7 +239,7 @@ TEST(TorchSteps, TakeSymbolicNumbersOutOfTheResult) {
   const ir::ValueId number = f.valueOfKind(TypeKind::kInt);
   f.add(seven.get(), Shadow::value(number));
   pyapi::Ref<> given;
-  g_during = [&](Activation& act) { given = pyapi::newRef(g_result = act.peek(1)); };
+  f.act.during = [&](Activation& act) { given = pyapi::newRef(f.act.gives = act.peek(1)); };
   EXPECT_EQ(f.step(), Flow::kNext);
   EXPECT_EQ(f.act.peek(1), seven.get());
 }
@@ -282,8 +253,7 @@ TEST(TorchSteps, HandInRealNumbersWhereOthersWouldBeSeen) {
       fakeTorch().modes = true;
     else
       f.callable = value("lambda x: x");  // Python code of torch's
-    g_result = made.get();
-    g_during = [&](Activation& act) {
+    f.act.during = [&](Activation& act) {
       EXPECT_EQ(act.peek(1), seven.get());
       f.log.gave(made.get());
     };
@@ -297,8 +267,8 @@ TEST(TorchSteps, PinNumbersThatAreNotOnTheStack) {
   const pyapi::Ref<> seven = value("7"), made = value("Tensor()");
   f.add(seven.get(), Shadow::value(f.valueOfKind(TypeKind::kInt)));
   f.frame.stack[0] = Shadow::constant();  // **keywords
-  g_result = made.get();
-  g_during = [&](Activation&) { f.log.gave(made.get()); };
+  f.act.gives = made.get();
+  f.act.during = [&](Activation&) { f.log.gave(made.get()); };
   EXPECT_EQ(f.step(), Flow::kNext);
   EXPECT_EQ(f.pins.deep, (std::vector<PyObject*>{seven.get()}));
 }
@@ -307,15 +277,15 @@ TEST(TorchSteps, CallAgainWithRealNumbersIfTheBindingRefusesSymbolicOnes) {
   Fixture f;
   const pyapi::Ref<> seven = value("7"), made = value("Tensor()");
   f.add(seven.get(), Shadow::value(f.valueOfKind(TypeKind::kInt)));
-  g_during = [&](Activation& act) {
-    g_result = g_runs == 1 ? nullptr : made.get();
-    if (g_runs == 1) return;
+  f.act.during = [&](Activation& act) {
+    f.act.gives = f.act.runs == 1 ? nullptr : made.get();
+    if (f.act.runs == 1) return;
     EXPECT_EQ(act.peek(1), seven.get());  // the stack is as it was
     EXPECT_EQ(PyErr_Occurred(), nullptr);
     f.log.gave(made.get());
   };
   EXPECT_EQ(f.step(), Flow::kNext);
-  EXPECT_EQ(g_runs, 2);
+  EXPECT_EQ(f.act.runs, 2);
   EXPECT_EQ(f.pins.deep, (std::vector<PyObject*>{seven.get()}));
   EXPECT_EQ(f.result, Shadow::value(f.log.values.at(made.get())));
 }
@@ -324,10 +294,10 @@ TEST(TorchSteps, DoNotCallAgainWhatHasDoneSomething) {
   Fixture f;
   const pyapi::Ref<> seven = value("7");
   f.add(seven.get(), Shadow::value(f.valueOfKind(TypeKind::kInt)));
-  g_result = nullptr;
+  f.act.gives = nullptr;
   f.log.effects = true;
   EXPECT_EQ(f.step(), Flow::kRaise);
-  EXPECT_EQ(g_runs, 1);
+  EXPECT_EQ(f.act.runs, 1);
   EXPECT_TRUE(PyErr_ExceptionMatches(PyExc_ValueError));
   EXPECT_TRUE(f.wrote("raise", CallKind::kKnown));
   EXPECT_FALSE(f.exceptions.isUnsafe());
@@ -336,13 +306,13 @@ TEST(TorchSteps, DoNotCallAgainWhatHasDoneSomething) {
 
 TEST(TorchSteps, AllowNoHandlerOfAnExceptionThatNoStepRaises) {
   Fixture f;
-  g_result = nullptr;
+  f.act.gives = nullptr;
   f.steps.canRaise = false;
   EXPECT_EQ(f.step(), Flow::kRaise);
   EXPECT_TRUE(f.exceptions.isUnsafe());
   PyErr_Clear();
   Fixture other;
-  g_result = nullptr;
+  other.act.gives = nullptr;
   other.steps.haveOperands = false;
   EXPECT_EQ(other.step(), Flow::kRaise);
   EXPECT_TRUE(other.exceptions.isUnsafe());
@@ -352,14 +322,14 @@ TEST(TorchSteps, AllowNoHandlerOfAnExceptionThatNoStepRaises) {
 TEST(TorchSteps, WantANumberThatWasReadToBeTheResult) {
   Fixture f;
   const pyapi::Ref<> seven = value("7");
-  g_result = seven.get();
-  g_during = [&](Activation&) { f.log.read(TypeKind::kInt, 7); };
+  f.act.gives = seven.get();
+  f.act.during = [&](Activation&) { f.log.read(TypeKind::kInt, 7); };
   EXPECT_EQ(f.step(), Flow::kNext);
   EXPECT_TRUE(f.result.isValue());
   Fixture decided;  // a tensor's number has decided something inside
   const pyapi::Ref<> made = value("Tensor()");
-  g_result = made.get();
-  g_during = [&](Activation&) {
+  decided.act.gives = made.get();
+  decided.act.during = [&](Activation&) {
     decided.log.read(TypeKind::kInt, 7);
     decided.log.gave(made.get());
   };
@@ -372,8 +342,8 @@ TEST(TorchSteps, DoNotTrustNumbersThatPythonMayHaveComputedWith) {
   Fixture f;
   const pyapi::Ref<> seven = value("7");
   f.callable = value("lambda: 7");
-  g_result = seven.get();
-  g_during = [&](Activation&) { f.log.read(TypeKind::kInt, 7); };
+  f.act.gives = seven.get();
+  f.act.during = [&](Activation&) { f.log.read(TypeKind::kInt, 7); };
   EXPECT_EQ(f.step(), Flow::kNext);
   EXPECT_TRUE(f.wrote("append", CallKind::kKnown));
   EXPECT_EQ(f.operators(), 0U);
@@ -384,8 +354,8 @@ TEST(TorchSteps, AskBindingsOnlyAboutOpenSizes) {
   const pyapi::Ref<> tensor = value("Tensor()"), made = value("Tensor()");
   const ir::ValueId known = f.valueOfKind(TypeKind::kTensor);
   f.add(tensor.get(), Shadow::value(known));
-  g_result = made.get();
-  g_during = [&](Activation&) { f.log.gave(made.get()); };
+  f.act.gives = made.get();
+  f.act.during = [&](Activation&) { f.log.gave(made.get()); };
   f.step();
   EXPECT_EQ(f.bindings.pinned, 0U);
   Fixture open;
@@ -393,8 +363,8 @@ TEST(TorchSteps, AskBindingsOnlyAboutOpenSizes) {
   const ir::ValueId varies = open.valueOfKind(TypeKind::kTensor);
   open.add(other.get(), Shadow::value(varies));
   open.log.levels[varies] = MetaLevel::kRank;
-  g_result = result.get();
-  g_during = [&](Activation&) { open.log.gave(result.get()); };
+  open.act.gives = result.get();
+  open.act.during = [&](Activation&) { open.log.gave(result.get()); };
   open.step();
   EXPECT_EQ(open.bindings.pinned, 1U);
 }
@@ -407,8 +377,8 @@ TEST(TorchSteps, HideBoundsOfSlicesFromABindingThatDecidesOnThem) {
   f.add(key.get(), Shadow::constant());
   f.log.levels[varies] = MetaLevel::kRank;
   f.bindings.slices = true;
-  g_result = made.get();
-  g_during = [&](Activation& act) {
+  f.act.gives = made.get();
+  f.act.during = [&](Activation& act) {
     PyDict_SetItemString(test::names(), "key", act.peek(1));
     EXPECT_TRUE(test::holds("type(key[0].stop) is Symbolic and key[0].stop.number == 3 and key[1] is None"));
     run("del key");
@@ -422,12 +392,12 @@ TEST(TorchSteps, LeaveOtherWaysToOthers) {
   Fixture f;
   f.detours.lists = true;
   EXPECT_EQ(f.step(), Flow::kNext);
-  EXPECT_EQ(g_runs, 0);
+  EXPECT_EQ(f.act.runs, 0);
   Fixture modes;
   fakeTorch().functionModes = true;
   modes.detours.modes = true;
   EXPECT_EQ(modes.step(), Flow::kNext);
-  EXPECT_EQ(g_runs, 0);
+  EXPECT_EQ(modes.act.runs, 0);
   modes.detours.modes = false;  // nobody knows what the mode does
   EXPECT_EQ(modes.step(), Flow::kNext);
   EXPECT_TRUE(modes.wrote("call", CallKind::kOpaque));
@@ -464,13 +434,13 @@ TEST(TorchSteps, UnpackATensorByTheLog) {
   Fixture f;
   const pyapi::Ref<> tensor = value("Tensor()"), row = value("Tensor()");
   f.add(tensor.get(), Shadow::value(f.valueOfKind(TypeKind::kTensor)));
-  g_popped = 1;
-  g_result = row.get();
-  g_during = [&](Activation&) { f.log.gave(row.get()); };
-  EXPECT_EQ(f.torch.torchSequence(f.act, f.instr, 1), Flow::kNext);
+  f.act.popped = 1;
+  f.act.gives = row.get();
+  f.act.during = [&](Activation&) { f.log.gave(row.get()); };
+  EXPECT_EQ(f.torch.torchSequence(f.act, f.act.instr, 1), Flow::kNext);
   EXPECT_EQ(f.frame.stack, (std::vector<Shadow>{Shadow::value(f.log.values.at(row.get()))}));
-  g_during = [&](Activation&) { f.calls.setTainted(true); };  // a mode
-  EXPECT_EQ(f.torch.torchSequence(f.act, f.instr, 1), Flow::kNext);
+  f.act.during = [&](Activation&) { f.calls.setTainted(true); };  // a mode
+  EXPECT_EQ(f.torch.torchSequence(f.act, f.act.instr, 1), Flow::kNext);
   EXPECT_TRUE(f.endedWith(diag::Code::KTG0301));
 }
 
