@@ -157,7 +157,7 @@ conformance: build $(TESTSUITE_STAMP) ## CPython's own Lib/test, every frame run
 	$(TESTSUITE) $(PY) tests/conformance/run.py $(CONFORMANCE) $(ARGS)
 
 .PHONY: test-matrix
-test-matrix: ## build each pair of requirements/pairs.txt and run its tests: a table (ARGS="3.11-2.14" for some, ARGS=--smoke)
+test-matrix: ## build each pair of requirements/pairs.txt and run its tests: a table (ARGS="3.11-2.14" for some, ARGS=--smoke, ARGS=--whole)
 	@python3 scripts/test_matrix.py $(ARGS)
 
 # A part of the Python tests that takes a few minutes, for pairs that are not the default.

@@ -1,10 +1,10 @@
 """What this tree measures beside another built tree of the project: `python -m bench.beside OTHER`.
 
-For each group of cases, each tree has a process of its own that has warmed up all of the group; then the two take turns,
-round by round, so that what else the machine does meets both. Both run this tree's benches: only the package that is
-imported is another. Times are processor time of all threads. A ratio is this tree's time by the other's, the median of
-the rounds' pairs, with the quartiles beside it: where 1 lies between them, no difference was seen. `make figures` takes
-what `--output` writes (`ARGS="--record FILE"`).
+For each group of cases, each tree has a process of its own that has warmed up all of the group; then the two take
+turns, round by round, so that what else the machine does meets both. Both run this tree's benches: only the package
+that is imported is another. Times are processor time of all threads. A ratio is this tree's time by the other's, the
+median of the rounds' pairs, with the quartiles beside it: where 1 lies between them, no difference was seen.
+`make figures` takes what `--output` writes (`ARGS="--record FILE"`).
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def guard_cost(spec: ModelSpec, systems: Sequence[System], rounds: int) -> Data:
             thunks[name] = measure.loop(call, args, kwargs)
         except Exception as error:
             rows[name] = {"error": f"{type(error).__name__}: {error}"[:500]}
-    # Compiling with one system changes classes that the other has guarded: all of them are warmed up before anything is timed.
+    # Compiling with one system changes classes that the other has guarded: all are warmed up before any is timed.
     for thunk in thunks.values():
         for _ in range(3):
             thunk(1)

@@ -1,4 +1,4 @@
-"""Builds each pair of requirements/pairs.txt and runs its tests: `test_matrix.py [--smoke] [PAIR ...]`.
+"""Builds each pair of requirements/pairs.txt and runs its tests: `test_matrix.py [--smoke | --whole] [PAIR ...]`.
 
 Every pair has an environment and a build folder of its own (`make build PAIR=3.11-2.14`), so a second run is
 incremental. A pair whose Python is not on the machine is a row of the table too, and the run has failed: nothing was
@@ -102,11 +102,13 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("pairs", nargs="*", metavar="PAIR", help="as 3.11-2.14 (default: all)")
-    parser.add_argument("--smoke", action="store_true", help="of every pair only the smoke tests")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--smoke", action="store_true", help="of every pair only the smoke tests")
+    which.add_argument("--whole", action="store_true", help="of every pair all tests of Python")
     arguments = parser.parse_args()
     todo = rows(arguments.pairs)
     for row in todo:
-        row.tests = "smoke" if arguments.smoke else row.tests
+        row.tests = "smoke" if arguments.smoke else "whole" if arguments.whole else row.tests
         print(f"{row.pair}: {row.tests} ...", flush=True)
         run(row)
     print(table(todo))

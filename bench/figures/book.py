@@ -18,7 +18,8 @@ Book = dict[str, Row]
 COMMIT = re.compile(r"[0-9a-f]{7,40}")
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 PARTS = (
-    "inference", "guards", "breaks", "shapes", "kernels", "kernels_avx2", "bandwidth", "training", "programs", "classes", "beside",
+    "inference", "guards", "breaks", "shapes", "kernels", "kernels_avx2", "bandwidth", "training", "programs",
+    "classes", "beside",
 )  # fmt: skip
 SINGLE = ("tiny", "executor")
 

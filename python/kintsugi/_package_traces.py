@@ -35,7 +35,8 @@ _COMMON: tuple[type, ...] = (
 Known = tuple[list[Any], list[bool]]
 """The constants of a trace, and which of them are known by value."""
 
-# A call that guards of a trace do not let in may find ways to other objects than the next one.
+# Objects are found through the arguments of a call. Where the guards refuse it, the next call may lead to others,
+# so a few are tried.
 _MOST_TRIES = 3
 
 

@@ -54,7 +54,8 @@ class _Operator:
 
 
 def _copied(value: Any, made: dict[int, Any]) -> Any:
-    """Functions like those in it: torch's compiler keeps weak references to what it sees, which a trace would miss."""
+    """`value` with its functions copied. torch's compiler keeps weak references to functions that it sees, and the
+    recorder would take these for the program's."""
     if id(value) in made:
         return made[id(value)]
     if type(value) in (tuple, list):

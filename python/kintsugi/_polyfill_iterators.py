@@ -1,4 +1,4 @@
-"""Polyfills of iterators over iterators: frames of the trace where C's own would stand between two of Python's."""
+"""Python versions of C iterators over iterators, so that the recorder sees the frames that they call into."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _check_ends(iterators: list[Iterator[Any]], ended: int) -> None:
             raise ValueError(f"zip() argument {at + 1} is longer than {others}")
 
 
-# itertools, where whatever takes the items follows at once
+# itertools; used only where the next instruction takes the items
 
 
 def count(start: int = 0, step: int = 1) -> Iterator[int]:

@@ -5,7 +5,7 @@
     print(prof.report())
 
 It is a backend, too: `kintsugi.optimize(prof)`, in the spelling of older guides. The causes of recompilations are
-listed one by one, as if no trace were kept: the limit in force changes nothing in what is seen.
+listed one by one, whatever `recompile_limit` is.
 """
 
 from __future__ import annotations

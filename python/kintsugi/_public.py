@@ -18,7 +18,7 @@ from ._optimize import Optimize
 from ._options import CompileOptions
 
 _C._hide_polyfills()
-_C._torch_patches()  # what torch's functions are from now on is held against what they are now
+_C._torch_patches()  # remembers torch's functions, so that replaced ones are noticed later
 
 M = TypeVar("M", bound=Callable[..., Any])
 
