@@ -24,6 +24,7 @@ struct Fixture {
     document.trace.addState(state, {}, {});
   }
   ~Fixture() {
+    PyErr_Clear();
     run("globals().pop('Tensor', None); globals().pop('Symbolic', None)");
     fakeTorch() = {};
     EXPECT_EQ(log.on, 0);  // the log is off behind each call

@@ -153,7 +153,7 @@ TEST(GraphVerifier, RejectsWhatBreaksARule) {
        [](TensorGraph& g) { g.nodes[kPlaces].elem = Elem::kF32; }},
       {"%6: the result is of another type", [](TensorGraph& g) { g.nodes[kSum].op = Core::kReduceArgMax; }},
       {"%6: reduces dimensions that %5 does not have", [](TensorGraph& g) { g.nodes[kSum].reduced = 3; }},
-      {"%6: dimension 1 has another size", [](TensorGraph& g) { g.nodes[kSum].behind = 1; }},
+      {"%6: dimension 1 has another size", [](TensorGraph& g) { g.nodes[kSum].trailing = 1; }},
       {"%9: joins along a dimension", [](TensorGraph& g) { g.nodes[kJoin].dim = 2; }},
       {"%9: its arguments do not add up",
        [](TensorGraph& g) {
