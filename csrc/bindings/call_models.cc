@@ -16,6 +16,12 @@ nb::dict describe(const capture::ModelEntry& entry) {
   row["objects"] = objects;
   row["kind"] = capture::kindOf(entry.model);
   row["state"] = capture::nameOf(entry.facts.state);
+  row["reads"] = capture::nameOf(entry.facts.reads);
+  row["writes"] = capture::nameOf(entry.facts.writes);
+  row["waits"] = capture::nameOf(entry.facts.waits);
+  row["python"] = capture::nameOf(entry.facts.python);
+  row["results"] = entry.facts.results;
+  row["errors"] = entry.facts.errors;
   row["reads_world"] = entry.facts.reads == capture::Reads::kWorld;
   row["writes_process"] = entry.facts.writes != capture::Writes::kArguments;
   return row;

@@ -120,12 +120,21 @@ std::vector<uint64_t> versionsOf(const std::vector<PyObject*>& args) {
   return versions;
 }
 
+// A run may be given other objects than the recording was, whose special methods may run Python code in the
+// call. So their classes are guarded: what was noticed while recording then holds for each run.
+void guardClasses(SourceGuards& guards, const CallValues& ctx) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (!torchapi::isTensor(ctx.args.any(i))) guards.guardType(ctx.shadows.any(i), ctx.args.any(i));
+  }
+}
+
 }  // namespace
 
 bool Steps::callOperands(CallValues& ctx, CallKind kind, std::vector<Operand>& operands) {
   Operand callee;
   Shadow callable = ctx.callableShadow;
   if (kind == CallKind::kOpaque && !roles_.snapshots.escapeHandled()) return false;
+  if (kind != CallKind::kOpaque) guardClasses(roles_.guards, ctx);
   if (callable.isSource() && !roles_.arguments.comesFromStep(callable) &&
       !roles_.guards.pin(callable, ctx.callable))
     return false;

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import queue
 import random
 import sys
+import tempfile
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -119,4 +122,136 @@ ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {
     "torch.finfo": [(torch.float16,), (torch.float32,), (torch.bfloat16,), ()],
     "torch.iinfo": [(torch.int8,), (torch.int64,)],
     "torch._C._log_api_usage_once": [("a test",)],
+}
+
+
+# --- waiting ------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def two_groups() -> Iterator[tuple[Any, Any]]:
+    """Two process groups of gloo's whose members, ranks 0 and 1, are threads of this process."""
+    c10d = torch._C._distributed_c10d
+    store = c10d.HashStore()
+    found: list[Any] = [None, None]
+
+    def make(rank: int) -> None:
+        group = c10d.ProcessGroup(c10d.PrefixStore("group", store), rank, 2)
+        device = c10d.ProcessGroupGloo.create_device(interface="lo")
+        options = c10d.ProcessGroupGloo._Options()
+        options._devices = [device]
+        backend = c10d.ProcessGroupGloo(c10d.PrefixStore("gloo", store), rank, 2, options)
+        group._register_backend(torch.device("cpu"), c10d.ProcessGroup.BackendType.GLOO, backend)
+        group._set_default_backend(c10d.ProcessGroup.BackendType.GLOO)
+        found[rank] = group
+
+    threads = [threading.Thread(target=make, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    yield found[0], found[1]
+
+
+_Waited = Iterator[tuple[tuple[Any, ...], Callable[[], Any]]]
+
+
+@contextlib.contextmanager
+def _lock() -> _Waited:
+    lock = threading.Lock()
+    lock.acquire()
+    yield (lock,), lock.release
+
+
+@contextlib.contextmanager
+def _recursive_lock() -> _Waited:
+    lock = threading.RLock()
+    yield (lock,), lambda: None
+
+
+@contextlib.contextmanager
+def _queue_() -> _Waited:
+    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+    yield (waiting,), lambda: waiting.put(1)
+
+
+def _pipe(mode: str, *more: Any, buffering: int = -1) -> Callable[[], AbstractContextManager[Any]]:
+    """A file at one end of a pipe; at the other end somebody writes a line and closes it."""
+
+    @contextlib.contextmanager
+    def opened() -> _Waited:
+        read, write = os.pipe()
+
+        def act() -> None:
+            os.write(write, b"line\n")
+            os.close(write)
+
+        with open(read, mode, buffering) as file:
+            yield (file, *more), act
+
+    return opened
+
+
+def _random_access(*more: Any) -> Callable[[], AbstractContextManager[Any]]:
+    @contextlib.contextmanager
+    def opened() -> _Waited:
+        with tempfile.TemporaryFile("w+b") as file:
+            file.write(b"line\n")
+            file.seek(0)
+            yield (file, *more), lambda: None
+
+    return opened
+
+
+@contextlib.contextmanager
+def _received() -> _Waited:
+    with two_groups() as (mine, others):
+        work = mine.recv([torch.zeros(2)], 1, 0)
+        yield (work,), lambda: others.send([torch.ones(2)], 0, 0).wait()
+
+
+@contextlib.contextmanager
+def _barrier() -> _Waited:
+    with two_groups() as (mine, others):
+        yield (mine,), others.barrier
+
+
+@contextlib.contextmanager
+def _monitored_barrier() -> _Waited:
+    with two_groups() as (mine, others):
+        threads: list[threading.Thread] = []
+
+        def act() -> None:
+            threads.append(threading.Thread(target=others.monitored_barrier))
+            threads[0].start()
+
+        yield (mine,), act
+        for thread in threads:
+            thread.join()
+
+
+# How a row that waits, or tells of others, is given something to wait for: arguments, and what another thread does.
+WAITED: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    **{f"_thread.LockType.{name}": _lock for name in ("acquire", "__enter__", "locked")},
+    **{f"_thread.RLock.{name}": _recursive_lock for name in ("acquire", "__enter__")},
+    **{f"_queue.SimpleQueue.{name}": _queue_ for name in ("get", "get_nowait", "empty", "qsize")},
+    "_io.TextIOWrapper.read": _pipe("r"),
+    "_io.TextIOWrapper.readline": _pipe("r"),
+    "_io.BufferedReader.read": _pipe("rb", 2),
+    "_io.BufferedReader.read1": _pipe("rb", 2),
+    "_io.BufferedReader.readline": _pipe("rb"),
+    "_io.BufferedReader.peek": _pipe("rb"),
+    "_io.BufferedReader.readinto": _pipe("rb", bytearray(2)),
+    "_io.BufferedRandom.read": _random_access(2),
+    "_io.BufferedRandom.readline": _random_access(),
+    "_io.FileIO.read": _pipe("rb", 2, buffering=0),
+    "_io.FileIO.readall": _pipe("rb", buffering=0),
+    "_io.FileIO.readinto": _pipe("rb", bytearray(2), buffering=0),
+    "_io._IOBase.readlines": _pipe("r"),
+    **{
+        f"torch._C._distributed_c10d.Work.{name}": _received
+        for name in ("wait", "synchronize", "is_completed", "is_success")
+    },
+    "torch._C._distributed_c10d.ProcessGroup.barrier": _barrier,
+    "torch._C._distributed_c10d.ProcessGroup.monitored_barrier": _monitored_barrier,
 }

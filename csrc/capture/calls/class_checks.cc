@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "capture/calls/model.h"
+#include "capture/calls/table.h"
 #include "capture/classes.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/abc_registry.h"
@@ -131,12 +132,12 @@ Flow issubclassModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"builtins.isinstance", isinstanceModel},
-    {"builtins.issubclass", issubclassModel},
+    {"builtins.isinstance", isinstanceModel, gives("bool")},
+    {"builtins.issubclass", issubclassModel, gives("bool")},
 };
 
 }  // namespace
 
-void registerClassCheckModels() { addModels(kRows, std::size(kRows)); }
+void registerClassCheckModels() { addTable<kRows>(); }
 
 }  // namespace kintsugi::capture

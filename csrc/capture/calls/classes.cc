@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "capture/calls/model.h"
+#include "capture/calls/table.h"
 #include "capture/enum_member.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/classes.h"
@@ -354,11 +355,16 @@ Flow flagModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"builtins.__build_class__", buildClassModel}, {"builtins.property", descriptorModel},
-    {"builtins.staticmethod", descriptorModel},    {"builtins.classmethod", descriptorModel},
-    {"builtins.property.getter", getterModel},     {"builtins.property.setter", setterModel},
-    {"builtins.property.deleter", deleterModel},   {"builtins.type.__subclasses__", subclassesModel},
-    {"enum.EnumType.__call__", flagModel},
+    {"builtins.__build_class__", buildClassModel,
+     gives("any: a class, of whatever metaclass").raises(kFromFunction)},
+    {"builtins.property", descriptorModel, gives("property")},
+    {"builtins.staticmethod", descriptorModel, gives("staticmethod")},
+    {"builtins.classmethod", descriptorModel, gives("classmethod")},
+    {"builtins.property.getter", getterModel, gives("property")},
+    {"builtins.property.setter", setterModel, gives("property")},
+    {"builtins.property.deleter", deleterModel, gives("property")},
+    {"builtins.type.__subclasses__", subclassesModel, gives("list").runsNoPython()},
+    {"enum.EnumType.__call__", flagModel, gives(kItsObject).raises("AttributeError ValueError")},
 };
 
 }  // namespace
@@ -392,6 +398,6 @@ Flow newTypeModel(CallContext& ctx, Shadow& result) {
   return finishClass(made, result);
 }
 
-void registerClassModels() { addModels(kRows, std::size(kRows)); }
+void registerClassModels() { addTable<kRows>(); }
 
 }  // namespace kintsugi::capture

@@ -2,6 +2,7 @@
 #include "capture/calls/argument_iterator.h"
 #include "capture/calls/model.h"
 #include "capture/calls/open_lists.h"
+#include "capture/calls/table.h"
 #include "capture/hashes.h"
 #include "capture/open_values.h"
 #include "capture/sizes.h"
@@ -390,40 +391,40 @@ Flow fromkeysModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"builtins.dict.fromkeys", fromkeysModel},
-    {"builtins.list", sequenceModel},
-    {"builtins.tuple", sequenceModel},
-    {"builtins.list.copy", sequenceModel},
-    {"builtins.tuple.index", identityModel},
-    {"builtins.tuple.count", identityModel},
-    {"builtins.dict", dictModel},
-    {"collections.OrderedDict", dictModel},
-    {"collections.defaultdict", defaultDictModel},
-    {"builtins.dict.popitem", popitemModel},
-    {"builtins.dict.copy", dictModel},
-    {"builtins.dict.get", dictGetModel},
-    {"builtins.dict.pop", dictPopModel},
-    {"collections.OrderedDict.pop", dictPopModel},
-    {"builtins.dict.setdefault", setdefaultModel},
-    {"collections.OrderedDict.setdefault", setdefaultModel},
-    {"builtins.dict.keys", keysModel},
-    {"builtins.dict.values", valuesModel},
-    {"builtins.dict.items", itemsModel},
-    {"collections.OrderedDict.keys", keysModel},
-    {"collections.OrderedDict.values", valuesModel},
-    {"collections.OrderedDict.items", itemsModel},
-    {"builtins.dict.__init__", dictInitModel},
-    {"builtins.dict.update", dictUpdateModel},
-    {"collections.OrderedDict.update", dictUpdateModel},
-    {"builtins.dict.__setitem__", setItemModel},
-    {"collections.OrderedDict.__setitem__", setItemModel},
-    {"builtins.dict.__delitem__", delItemModel},
-    {"collections.OrderedDict.__delitem__", delItemModel},
-    {"builtins.dict.__getitem__", getItemModel},
+    {"builtins.dict.fromkeys", fromkeysModel, gives(kItsObject)},
+    {"builtins.list", sequenceModel, gives("list")},
+    {"builtins.tuple", sequenceModel, gives("tuple")},
+    {"builtins.list.copy", sequenceModel, gives("list").runsNoPython()},
+    {"builtins.tuple.index", identityModel, gives("int").raises("ValueError")},
+    {"builtins.tuple.count", identityModel, gives("int")},
+    {"builtins.dict", dictModel, gives("dict").raises("ValueError")},
+    {"collections.OrderedDict", dictModel, gives("collections.OrderedDict").raises("ValueError")},
+    {"collections.defaultdict", defaultDictModel, gives("collections.defaultdict").raises("ValueError")},
+    {"builtins.dict.popitem", popitemModel, gives("tuple").runsNoPython().raises("KeyError")},
+    {"builtins.dict.copy", dictModel, gives("dict").runsNoPython()},
+    {"builtins.dict.get", dictGetModel, gives(kAnItem)},
+    {"builtins.dict.pop", dictPopModel, gives(kAnItem).raises("KeyError")},
+    {"collections.OrderedDict.pop", dictPopModel, gives(kAnItem).raises("KeyError")},
+    {"builtins.dict.setdefault", setdefaultModel, gives(kAnItem)},
+    {"collections.OrderedDict.setdefault", setdefaultModel, gives(kAnItem)},
+    {"builtins.dict.keys", keysModel, gives("dict_keys").runsNoPython()},
+    {"builtins.dict.values", valuesModel, gives("dict_values").runsNoPython()},
+    {"builtins.dict.items", itemsModel, gives("dict_items").runsNoPython()},
+    {"collections.OrderedDict.keys", keysModel, gives("odict_keys").runsNoPython()},
+    {"collections.OrderedDict.values", valuesModel, gives("odict_values").runsNoPython()},
+    {"collections.OrderedDict.items", itemsModel, gives("odict_items").runsNoPython()},
+    {"builtins.dict.__init__", dictInitModel, gives("None").raises("ValueError")},
+    {"builtins.dict.update", dictUpdateModel, gives("None").raises("ValueError")},
+    {"collections.OrderedDict.update", dictUpdateModel, gives("None").raises("ValueError")},
+    {"builtins.dict.__setitem__", setItemModel, gives("None")},
+    {"collections.OrderedDict.__setitem__", setItemModel, gives("None")},
+    {"builtins.dict.__delitem__", delItemModel, gives("None").raises("KeyError")},
+    {"collections.OrderedDict.__delitem__", delItemModel, gives("None").raises("KeyError")},
+    {"builtins.dict.__getitem__", getItemModel, gives(kAnItem).raises("KeyError")},
 };
 
 }  // namespace
 
-void registerContainerModels() { addModels(kRows, std::size(kRows)); }
+void registerContainerModels() { addTable<kRows>(); }
 
 }  // namespace kintsugi::capture

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "capture/calls/model.h"
+#include "capture/calls/table.h"
 #include "capture/handlers/handlers.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/code.h"
@@ -330,12 +331,12 @@ Flow deepcopyModel(CallContext& ctx, Shadow& result) { return copyModel(ctx, tru
 Flow shallowCopyModel(CallContext& ctx, Shadow& result) { return copyModel(ctx, false, result); }
 
 constexpr ModelRow kRows[] = {
-    {"copy.deepcopy", deepcopyModel},
-    {"copy.copy", shallowCopyModel},
+    {"copy.deepcopy", deepcopyModel, gives(kOfItsKind).raises(kFromFunction)},
+    {"copy.copy", shallowCopyModel, gives(kOfItsKind).raises(kFromFunction)},
 };
 
 }  // namespace
 
-void registerCopyModels() { addModels(kRows, std::size(kRows)); }
+void registerCopyModels() { addTable<kRows>(); }
 
 }  // namespace kintsugi::capture

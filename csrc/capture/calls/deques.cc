@@ -4,6 +4,7 @@
 
 #include "capture/calls/argument_iterator.h"
 #include "capture/calls/model.h"
+#include "capture/calls/table.h"
 
 namespace kintsugi::capture {
 
@@ -194,22 +195,22 @@ Flow dequeModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"collections.deque", dequeModel},
-    {"collections.deque.append", appendModel},
-    {"collections.deque.appendleft", appendleftModel},
-    {"collections.deque.extend", extendModel},
-    {"collections.deque.extendleft", extendleftModel},
-    {"collections.deque.insert", keepModel},
-    {"collections.deque.pop", popModel},
-    {"collections.deque.popleft", popleftModel},
-    {"collections.deque.rotate", rotateModel},
-    {"collections.deque.reverse", reverseModel},
-    {"collections.deque.clear", clearModel},
-    {"collections.deque.copy", copyModel},
+    {"collections.deque", dequeModel, gives("collections.deque").raises("ValueError")},
+    {"collections.deque.append", appendModel, gives("None").runsNoPython()},
+    {"collections.deque.appendleft", appendleftModel, gives("None").runsNoPython()},
+    {"collections.deque.extend", extendModel, gives("None")},
+    {"collections.deque.extendleft", extendleftModel, gives("None")},
+    {"collections.deque.insert", keepModel, gives("None")},
+    {"collections.deque.pop", popModel, gives(kAnItem).runsNoPython()},
+    {"collections.deque.popleft", popleftModel, gives(kAnItem).runsNoPython()},
+    {"collections.deque.rotate", rotateModel, gives("None")},
+    {"collections.deque.reverse", reverseModel, gives("None").runsNoPython()},
+    {"collections.deque.clear", clearModel, gives("None").runsNoPython()},
+    {"collections.deque.copy", copyModel, gives("collections.deque")},
 };
 
 }  // namespace
 
-void registerDequeModels() { addModels(kRows, std::size(kRows)); }
+void registerDequeModels() { addTable<kRows>(); }
 
 }  // namespace kintsugi::capture

@@ -2,6 +2,7 @@
 // logging). The latter are steps, during which a replay shows the trace's frames (runtime/visible_frames.h).
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
+#include "capture/calls/table.h"
 #include "capture/exceptions.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/code.h"
@@ -23,12 +24,6 @@ Flow frameModel(CallContext& ctx, Shadow& result) {
 }
 
 namespace {
-
-// Output: each run makes the call again in its place; it is no break. It may run Python code (filters,
-// handlers, showwarning), so everything is read again after it.
-Flow outputModel(CallContext& ctx, Shadow& result) {
-  return ctx.rec.steps.callStep(ctx, CallKind::kOpaque, nullptr, result);
-}
 
 // Logger.isEnabledFor() fills a cache that nothing else reads. Each run asks it again, and the rest of the
 // logger's state is not guarded.
@@ -163,42 +158,25 @@ Flow handledModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"sys.exc_info", handledModel},
-    {"sys.exception", handledModel},
-    {"builtins.locals", localsModel},
-    {"builtins.globals", globalsModel},
-    {"builtins.vars", varsModel},
-    {"builtins.dir", dirModel},
-    {"builtins.eval", evalModel, kWritesProcess},
-    {"builtins.exec", evalModel, kWritesProcess},
-    {"sys._getframe", frameModel},
-    {"_warnings.warn", outputModel, kWritesProcess},
-    {"_warnings.warn_explicit", outputModel, kWritesProcess},
-    {"logging.Logger._log", outputModel, kWritesProcess},
-    {"logging.Logger.isEnabledFor", enabledModel},
-    {"logging.Manager._clear_cache", outputModel},
-    {"_io.StringIO", knownModel},
-    {"_io.StringIO.write", knownModel},
-    {"_io.StringIO.getvalue", knownModel},
-    {"_io.StringIO.seek", knownModel},
-    {"_io.StringIO.tell", knownModel},
-    {"_io.StringIO.read", knownModel},
-    {"_io.StringIO.truncate", knownModel},
-    {"_io.TextIOWrapper.write", knownModel},
-    {"_io.TextIOWrapper.flush", knownModel},
-    {"_thread.LockType.acquire", blockingModel},
-    {"_thread.LockType.release", knownModel},
-    {"_thread.LockType.locked", knownModel},
-    {"_thread.LockType.__enter__", blockingModel},
-    {"_thread.LockType.__exit__", knownModel},
-    {"_thread.RLock.acquire", blockingModel},
-    {"_thread.RLock.release", knownModel},
-    {"_thread.RLock.__enter__", blockingModel},
-    {"_thread.RLock.__exit__", knownModel},
+    {"sys.exc_info", handledModel, gives("tuple").runsNoPython()},
+    {"sys.exception", handledModel, gives("None").runsNoPython()},
+    {"builtins.locals", localsModel, gives("dict")},
+    {"builtins.globals", globalsModel, gives("dict").runsNoPython()},
+    {"builtins.vars", varsModel, gives("dict mappingproxy")},
+    {"builtins.dir", dirModel, gives("list")},
+    {"builtins.eval", evalModel, kWritesProcess.runsAnyPython().gives(kOfFunction).raises(kFromFunction)},
+    {"builtins.exec", evalModel, kWritesProcess.runsAnyPython().gives("None").raises(kFromFunction)},
+    {"sys._getframe", frameModel, gives("frame").raises("OverflowError")},
+    {"_warnings.warn", outputModel, kWritesProcess.runsAnyPython().gives("None")},
+    {"_warnings.warn_explicit", outputModel, kWritesProcess.runsAnyPython().gives("None")},
+    {"logging.Logger._log", outputModel,
+     kWritesProcess.runsAnyPython().gives("None").raises("AttributeError")},
+    {"logging.Logger.isEnabledFor", enabledModel, gives("bool").raises("AttributeError")},
+    {"logging.Manager._clear_cache", outputModel, gives("None").raises("AttributeError")},
 };
 
 }  // namespace
 
-void registerFrameModels() { addModels(kRows, std::size(kRows)); }
+void registerFrameModels() { addTable<kRows>(); }
 
 }  // namespace kintsugi::capture

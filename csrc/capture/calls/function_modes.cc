@@ -3,6 +3,7 @@
 #include "capture/calls/function_modes.h"
 
 #include "capture/calls/model.h"
+#include "capture/calls/table.h"
 #include "pyapi/plain.h"
 #include "pyapi/text.h"
 #include "torchapi/function_modes.h"
@@ -112,11 +113,10 @@ Flow pushModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"torch._C._pop_torch_function_stack", popModel, kWritesProcess},
-    {"torch._C._push_on_torch_function_stack", pushModel, kWritesProcess},
+    {"torch._C._pop_torch_function_stack", popModel,
+     kWritesProcess.gives("any: a mode of the program's").raises("RuntimeError")},
+    {"torch._C._push_on_torch_function_stack", pushModel, kWritesProcess.gives("None")},
 };
-
-static_assert(statesAreNamed(kRows));
 
 }  // namespace
 
@@ -149,6 +149,6 @@ std::optional<Flow> attributeGetter(CallContext& ctx, Shadow& result) {
       ctx, {function, {ctx.args[0], name.get()}, {ctx.shadows[0], Shadow::constant()}, 2, nullptr}, result);
 }
 
-void registerFunctionModeModels() { addModels(kRows, std::size(kRows)); }
+void registerFunctionModeModels() { addTable<kRows>(); }
 
 }  // namespace kintsugi::capture

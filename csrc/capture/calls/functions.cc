@@ -1,6 +1,7 @@
 // Models: functools.partial, functools.singledispatch and copies of code objects.
 #include "capture/calls/inner_code.h"
 #include "capture/calls/model.h"
+#include "capture/calls/table.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/code.h"
 #include "pyapi/lazy.h"
@@ -64,8 +65,8 @@ Flow replaceCodeModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"functools.partial", partialModel},
-    {"types.CodeType.replace", replaceCodeModel},
+    {"functools.partial", partialModel, gives("functools.partial")},
+    {"types.CodeType.replace", replaceCodeModel, gives(kOfItsKind)},
 };
 
 }  // namespace
@@ -108,6 +109,6 @@ std::optional<Flow> dispatchModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-void registerFunctionModels() { addModels(kRows, std::size(kRows)); }
+void registerFunctionModels() { addTable<kRows>(); }
 
 }  // namespace kintsugi::capture

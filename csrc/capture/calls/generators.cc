@@ -1,5 +1,6 @@
 // Models: send(), throw() and close() of generators that were made in the trace, whose frames are recorded.
 #include "capture/calls/model.h"
+#include "capture/calls/table.h"
 #include "capture/exceptions.h"
 #include "pyapi/exception_state.h"
 
@@ -80,13 +81,13 @@ Flow closeModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"types.GeneratorType.send", sendModel},
-    {"types.GeneratorType.throw", throwModel},
-    {"types.GeneratorType.close", closeModel},
+    {"types.GeneratorType.send", sendModel, gives(kAnItem).raises(kFromFunction)},
+    {"types.GeneratorType.throw", throwModel, gives(kAnItem).raises(kFromFunction)},
+    {"types.GeneratorType.close", closeModel, gives("None").raises(kFromFunction)},
 };
 
 }  // namespace
 
-void registerGeneratorModels() { addModels(kRows, std::size(kRows)); }
+void registerGeneratorModels() { addTable<kRows>(); }
 
 }  // namespace kintsugi::capture

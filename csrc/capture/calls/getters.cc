@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "capture/calls/table.h"
 #include "pyapi/imports.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
@@ -138,10 +139,10 @@ void readFromShadows(RecordContext& rec, Virtual& v, GetterCall& call) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"operator.itemgetter", getterModel},
-    {"operator.attrgetter", getterModel},
-    {"operator.methodcaller", getterModel},
-    {"_functools.cmp_to_key", comparingModel},
+    {"operator.itemgetter", getterModel, gives("operator.itemgetter")},
+    {"operator.attrgetter", getterModel, gives("operator.attrgetter")},
+    {"operator.methodcaller", getterModel, gives("operator.methodcaller")},
+    {"_functools.cmp_to_key", comparingModel, gives("functools.KeyWrapper").runsNoPython()},
 };
 
 }  // namespace
@@ -182,6 +183,6 @@ PyObject* makerOf(PyObject* object) {
   return Py_TYPE(object) == keyType() ? cmpToKey() : reinterpret_cast<PyObject*>(Py_TYPE(object));
 }
 
-void registerGetterModels() { addModels(kRows, std::size(kRows)); }
+void registerGetterModels() { addTable<kRows>(); }
 
 }  // namespace kintsugi::capture

@@ -3,6 +3,7 @@
 // In eager mode, each of these Python functions calls torch's own compiler, or does something around a call.
 // A function of kintsugi._polyfill_higher_order is recorded in its place, with all branches and loop bodies.
 #include "capture/calls/model.h"
+#include "capture/calls/table.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/functions.h"
 #include "pyapi/known_objects.h"
@@ -119,14 +120,15 @@ Flow applyModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"torch._C._FunctionBase.apply", applyModel},
-    {"torch._higher_order_ops.utils._hop_compile_and_call", compileModel, kWritesProcess},
-    {"torch._higher_order_ops.utils.setup_compilation_env", compilerContextModel, kWritesProcess},
-    {"torch.compile", torchCompileModel, kWritesProcess},
-    {"torch.utils.checkpoint.checkpoint", checkpointModel, kWritesProcess},
+    {"torch._C._FunctionBase.apply", applyModel, gives(kOfFunction).raises(kFromFunction)},
+    {"torch._higher_order_ops.utils._hop_compile_and_call", compileModel,
+     kWritesProcess.gives(kOfFunction).raises(kFromFunction)},
+    {"torch._higher_order_ops.utils.setup_compilation_env", compilerContextModel,
+     kWritesProcess.gives("contextlib._GeneratorContextManager")},
+    {"torch.compile", torchCompileModel, kWritesProcess.gives(kOfFunction).raises(kFromFunction)},
+    {"torch.utils.checkpoint.checkpoint", checkpointModel,
+     kWritesProcess.gives(kOfFunction).raises(kFromFunction)},
 };
-
-static_assert(statesAreNamed(kRows));
 
 }  // namespace
 
@@ -144,6 +146,6 @@ std::optional<Flow> mapOperatorCall(CallContext& ctx, Shadow& result) {
   return enterPolyfill(ctx, "map_rows", result);
 }
 
-void registerHigherOrderModels() { addModels(kRows, std::size(kRows)); }
+void registerHigherOrderModels() { addTable<kRows>(); }
 
 }  // namespace kintsugi::capture

@@ -5,6 +5,7 @@
 // itself stays as it is.
 #include "capture/calls/lazy.h"
 
+#include "capture/calls/table.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {
@@ -91,12 +92,12 @@ Flow mapReduceModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"builtins.map.__reduce__", mapReduceModel},
-    {"builtins.filter.__reduce__", mapReduceModel},
+    {"builtins.map.__reduce__", mapReduceModel, gives("tuple")},
+    {"builtins.filter.__reduce__", mapReduceModel, gives("tuple")},
 };
 
 }  // namespace
 
-void registerLazyModels() { addModels(kRows, std::size(kRows)); }
+void registerLazyModels() { addTable<kRows>(); }
 
 }  // namespace kintsugi::capture

@@ -4,6 +4,7 @@
 #include "capture/calls/argument_iterator.h"
 #include "capture/calls/model.h"
 #include "capture/calls/open_lists.h"
+#include "capture/calls/table.h"
 #include "capture/lists.h"
 #include "pyapi/types.h"
 
@@ -187,11 +188,16 @@ Flow sortModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"builtins.list.append", appendModel},   {"builtins.list.extend", extendModel},
-    {"builtins.list.pop", popModel},         {"builtins.list.insert", insertModel},
-    {"builtins.list.reverse", reverseModel}, {"builtins.list.clear", clearModel},
-    {"builtins.list.remove", removeModel},   {"builtins.list.sort", sortModel},
-    {"builtins.list.index", identityModel},  {"builtins.list.count", identityModel},
+    {"builtins.list.append", appendModel, gives("None").runsNoPython()},
+    {"builtins.list.extend", extendModel, gives("None")},
+    {"builtins.list.pop", popModel, gives(kAnItem).raises("IndexError")},
+    {"builtins.list.insert", insertModel, gives("None")},
+    {"builtins.list.reverse", reverseModel, gives("None").runsNoPython()},
+    {"builtins.list.clear", clearModel, gives("None").runsNoPython()},
+    {"builtins.list.remove", removeModel, gives("None").raises("ValueError")},
+    {"builtins.list.sort", sortModel, gives("None")},
+    {"builtins.list.index", identityModel, gives("int").raises("ValueError")},
+    {"builtins.list.count", identityModel, gives("int").raises("ValueError")},
 };
 
 }  // namespace
@@ -216,6 +222,6 @@ std::optional<Flow> listCall(CallContext& ctx, const std::vector<PyObject*>& arg
   return flow;
 }
 
-void registerListModels() { addModels(kRows, std::size(kRows)); }
+void registerListModels() { addTable<kRows>(); }
 
 }  // namespace kintsugi::capture

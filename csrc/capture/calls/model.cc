@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "capture/calls/inner_code.h"
+#include "capture/calls/table.h"
 #include "capture/numbers.h"
 #include "capture/shown.h"
 #include "pyapi/code.h"
@@ -138,6 +139,8 @@ void addModels(const ModelRow* rows, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     if (!isNewRow(rows[i])) continue;
     KINTSUGI_CHECK(rows[i].callable != nullptr && rows[i].model != nullptr, "row ", i, " is not complete");
+    const char* wrong = contradictionOf(rows[i]);
+    KINTSUGI_CHECK(wrong == nullptr, rows[i].callable, ": ", wrong == nullptr ? "" : wrong);
     entries().push_back(ModelEntry{rows[i].callable, {}, rows[i].model, rows[i].facts});
     findObjects(entries().size() - 1);
   }
@@ -180,6 +183,7 @@ const ModelEntry* entryOf(PyObject* callable) {
     }
     PyErr_Clear();
     registerBuiltinModels();
+    registerFoldedModels();
     registerClassCheckModels();
     registerContainerModels();
     registerListModels();
@@ -204,6 +208,7 @@ const ModelEntry* entryOf(PyObject* callable) {
     registerClassModels();
     registerStandardLibraryModels();
     registerDistributedModels();
+    registerWaitingModels();
     return true;
   });
   auto it = table().find(callable);
@@ -379,6 +384,10 @@ Flow constantModel(CallContext& ctx, Shadow& result) {
 }
 
 Flow blockingModel(CallContext& ctx, Shadow& result) {
+  return ctx.rec.steps.callStep(ctx, CallKind::kOpaque, nullptr, result);
+}
+
+Flow outputModel(CallContext& ctx, Shadow& result) {
   return ctx.rec.steps.callStep(ctx, CallKind::kOpaque, nullptr, result);
 }
 

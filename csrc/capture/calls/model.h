@@ -50,10 +50,8 @@ const char* kindOf(CallModel model);
 CallModel modelOf(PyObject* callable);
 
 void addModels(const ModelRow* rows, size_t count);
-// Checks that a row whose result is a constant names the state that it depends on.
-template <size_t N>
-consteval bool statesAreNamed(const ModelRow (&rows)[N]);
 void registerBuiltinModels();
+void registerFoldedModels();
 void registerClassCheckModels();
 void registerContainerModels();
 void registerListModels();
@@ -78,6 +76,7 @@ void registerLazyModels();
 void registerClassModels();
 void registerStandardLibraryModels();
 void registerDistributedModels();
+void registerWaitingModels();
 
 // Common models
 Flow operatorModel(CallContext& ctx,
@@ -92,9 +91,12 @@ Flow formatModel(CallContext& ctx, Shadow& result);  // str.format()
 Flow arithmeticModel(CallContext& ctx, Shadow& result);
 // The result depends on the arguments, which are pinned, and on guarded global state.
 Flow constantModel(CallContext& ctx, Shadow& result);
-// May wait for another thread, which may have changed anything, so everything is read again after it. It is
-// no graph break: the program asked for it.
+// May wait for another thread, or tells of one, which may have changed anything: everything is read again
+// behind it. It is no graph break: the program asked for it.
 Flow blockingModel(CallContext& ctx, Shadow& result);
+// Output in the program's name: each run makes the call again in its place; it is no break. It may run Python
+// code (filters, handlers, streams), so everything is read again after it.
+Flow outputModel(CallContext& ctx, Shadow& result);
 Flow knownModel(CallContext& ctx,
                 Shadow& result);  // each run calls it again; it changes nothing that guards read
 Flow opaqueModel(CallContext& ctx, Shadow& result);     // an opaque step
@@ -170,18 +172,6 @@ bool acceptsArguments(PyObject* called, const CallContext& ctx);
 Flow callInstead(CallContext& ctx, PyObject* function, Shadow& result);
 // Records the call of a Python function as a frame, as if it had no model.
 Flow inlineFunction(CallContext& ctx, Shadow& result);
-
-// In builds with sanitizers, compilers can't compare functions at compile time. All of these are debug
-// builds.
-template <size_t N>
-consteval bool statesAreNamed([[maybe_unused]] const ModelRow (&rows)[N]) {
-#ifndef KINTSUGI_DEBUG
-  for (const ModelRow& row : rows) {
-    if (row.model == constantModel && row.facts.state == StateWord::kUnnamed) return false;
-  }
-#endif
-  return true;
-}
 
 // Finds out whether a result is one of the arguments, or an item in one. A pinned value may be an equal but
 // different object in another call, and `is` tells the two apart. Made before the call, which consumes its

@@ -4,6 +4,7 @@
 #include "capture/attributes.h"
 #include "capture/calls/argument_iterator.h"
 #include "capture/calls/model.h"
+#include "capture/calls/table.h"
 #include "capture/classes.h"
 #include "capture/sizes.h"
 #include "capture/tables/pauses.h"
@@ -240,35 +241,35 @@ Flow weakrefModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"weakref.ref", weakrefModel},
-    {"builtins.BaseException.with_traceback", withTracebackModel},
-    {"builtins.id", keepModel, kReadsWorld},
-    {"inspect.signature", introspectModel},
-    {"contextvars.ContextVar.set", keepModel, kWritesProcess},
-    {"contextvars.ContextVar.get", keepModel},
-    {"contextvars.ContextVar.reset", keepModel, kWritesProcess},
-    {"builtins.setattr", setattrModel},
-    {"builtins.delattr", delattrModel},
-    {"builtins.object.__delattr__", objectDelattrModel},
-    {"builtins.object.__setattr__", objectSetattrModel},
-    {"builtins.object.__getattribute__", objectGetattributeModel},
-    {"builtins.object.__init__", objectInitModel},
-    {"builtins.object.__init_subclass__", objectInitModel},
-    {"builtins.object.__new__", objectNewModel},
-    {"builtins.tuple.__new__", tupleNewModel},
-    {"builtins.object", plainObjectModel},
-    {"types.SimpleNamespace", namespaceModel},
-    {"types.MethodType", methodTypeModel},
-    {"types.FunctionType.__get__", functionGetModel},
-    {"sys.getsizeof", knownModel},
-    {"gc.isenabled", knownModel},
-    {"time.time", knownModel, kReadsWorld},
-    {"time.perf_counter", knownModel, kReadsWorld},
-    {"time.monotonic", knownModel, kReadsWorld},
-    {"time.time_ns", knownModel, kReadsWorld},
-    {"time.perf_counter_ns", knownModel, kReadsWorld},
-    {"torch.Size", valueTypeModel},
-    {"torch.device", valueTypeModel},
+    {"weakref.ref", weakrefModel, gives(kAnItem)},
+    {"builtins.BaseException.with_traceback", withTracebackModel, gives(kAnItem)},
+    {"builtins.id", keepModel, kReadsWorld.gives("int").runsNoPython()},
+    {"inspect.signature", introspectModel, gives("inspect.Signature").raises("ValueError")},
+    {"contextvars.ContextVar.set", keepModel, kWritesProcess.gives("_contextvars.Token")},
+    {"contextvars.ContextVar.get", keepModel, kReadsProcess.gives(kAnItem)},
+    {"contextvars.ContextVar.reset", keepModel, kWritesProcess.gives("None")},
+    {"builtins.setattr", setattrModel, gives("None").raises("AttributeError")},
+    {"builtins.delattr", delattrModel, gives("None").raises("AttributeError")},
+    {"builtins.object.__delattr__", objectDelattrModel, gives("None").raises("AttributeError")},
+    {"builtins.object.__setattr__", objectSetattrModel, gives("None").raises("AttributeError")},
+    {"builtins.object.__getattribute__", objectGetattributeModel, gives(kAnItem).raises("AttributeError")},
+    {"builtins.object.__init__", objectInitModel, gives("None")},
+    {"builtins.object.__init_subclass__", objectInitModel, gives("None")},
+    {"builtins.object.__new__", objectNewModel, gives(kItsObject)},
+    {"builtins.tuple.__new__", tupleNewModel, gives(kItsObject)},
+    {"builtins.object", plainObjectModel, gives("object").runsNoPython()},
+    {"types.SimpleNamespace", namespaceModel, gives("types.SimpleNamespace")},
+    {"types.MethodType", methodTypeModel, gives("method").runsNoPython()},
+    {"types.FunctionType.__get__", functionGetModel, gives("argument method")},
+    {"sys.getsizeof", knownModel, gives("int")},
+    {"gc.isenabled", knownModel, kReadsProcess.gives("bool").runsNoPython()},
+    {"time.time", knownModel, kReadsWorld.gives("float").runsNoPython()},
+    {"time.perf_counter", knownModel, kReadsWorld.gives("float").runsNoPython()},
+    {"time.monotonic", knownModel, kReadsWorld.gives("float").runsNoPython()},
+    {"time.time_ns", knownModel, kReadsWorld.gives("int").runsNoPython()},
+    {"time.perf_counter_ns", knownModel, kReadsWorld.gives("int").runsNoPython()},
+    {"torch.Size", valueTypeModel, gives("torch.Size")},
+    {"torch.device", valueTypeModel, gives("torch.device").raises("RuntimeError ValueError")},
 };
 
 }  // namespace
@@ -282,7 +283,7 @@ Flow keepModel(CallContext& ctx, Shadow& result) {
 }
 
 void registerObjectModels() {
-  addModels(kRows, std::size(kRows));
+  addTable<kRows>();
   // Each C exception class has an `__init__` wrapper of its own. Most do the same as BaseException's and get
   // the same row.
   auto* root = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
@@ -293,7 +294,7 @@ void registerObjectModels() {
     if (!PyType_Check(object) || !PyType_IsSubtype(type, root) || !pyapi::initializesLike(type, root))
       continue;
     const std::string path = "builtins." + pyapi::utf8(name) + ".__init__";
-    const ModelRow row{path.c_str(), exceptionInitModel};
+    const ModelRow row{path.c_str(), exceptionInitModel, gives("None")};
     addModels(&row, 1);
   }
 }

@@ -14,6 +14,7 @@
 #include "capture/calls/model.h"
 #include "capture/calls/numpy.h"
 #include "capture/calls/open_lists.h"
+#include "capture/calls/table.h"
 #include "capture/hashes.h"
 #include "capture/nested_frames.h"
 #include "capture/shown.h"
@@ -488,52 +489,54 @@ Flow bisectModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"builtins.sorted", sortedModel},
-    {"builtins.list.sort", listSortModel},
-    {"torch.tensor", tensorModel},
-    {"kintsugi._polyfills.order", orderModel},
-    {"builtins.min", minModel},
-    {"builtins.max", maxModel},
-    {"builtins.str.join", joinModel},
-    {"builtins.any", anyModel},
-    {"builtins.all", allModel},
-    {"_functools.reduce", functionReduceModel},
-    {"builtins.map", mapModel},
-    {"builtins.filter", filterModel},
-    {"itertools.chain", chainModel},
-    {"itertools.chain.from_iterable", chainedModel},
-    {"itertools.product", itertoolsModel},
-    {"itertools.combinations", itertoolsModel},
-    {"itertools.combinations_with_replacement", itertoolsModel},
-    {"itertools.islice", itertoolsModel},
-    {"itertools.zip_longest", itertoolsModel},
-    {"itertools.accumulate", itertoolsModel},
-    {"itertools.takewhile", itertoolsModel},
-    {"itertools.dropwhile", itertoolsModel},
-    {"itertools.filterfalse", itertoolsModel},
-    {"itertools.starmap", itertoolsModel},
-    {"itertools.pairwise", itertoolsModel},
-    {"itertools.repeat", itertoolsModel},
-    {"itertools.count", itertoolsModel},
-    {"itertools.cycle", itertoolsModel},
-    {"itertools.permutations", itertoolsModel},
-    {"itertools.compress", itertoolsModel},
-    {"itertools.groupby", itertoolsModel},
-    {"collections.OrderedDict.move_to_end", moveToEndModel},
-    {"collections.OrderedDict.popitem", orderedPopitemModel},
-    {"collections.OrderedDict.clear", clearDictModel},
-    {"builtins.dict.clear", clearDictModel},
-    {"_heapq.heappush", heapModel},
-    {"_heapq.heappop", heapModel},
-    {"_heapq.heapreplace", heapModel},
-    {"_heapq.heappushpop", heapModel},
-    {"_heapq.heapify", heapModel},
-    {"_heapq._heapify_max", heapModel},
-    {"_heapq._heappop_max", heapModel},
-    {"_heapq._heapreplace_max", heapModel},
-    {"_collections._count_elements", countModel},
-    {"_bisect.bisect_left", bisectModel},
-    {"_bisect.bisect_right", bisectModel},
+    {"builtins.sorted", sortedModel, gives("list").raises("RuntimeError")},
+    {"builtins.list.sort", listSortModel, gives("None")},
+    {"torch.tensor", tensorModel, gives("torch.Tensor").raises("RuntimeError ValueError")},
+    {"kintsugi._polyfills.order", orderModel, gives(kOfFunction).raises(kFromFunction)},
+    {"builtins.min", minModel, gives(kAnItem).raises("NotImplementedError RuntimeError ValueError")},
+    {"builtins.max", maxModel, gives(kAnItem).raises("NotImplementedError RuntimeError ValueError")},
+    {"builtins.str.join", joinModel, gives("str")},
+    {"builtins.any", anyModel, gives("bool").raises("RuntimeError")},
+    {"builtins.all", allModel, gives("bool").raises("RuntimeError")},
+    {"_functools.reduce", functionReduceModel, gives(kOfFunction).raises(kFromFunction)},
+    {"builtins.map", mapModel, gives("map").raises(kFromFunction)},
+    {"builtins.filter", filterModel, gives("filter")},
+    {"itertools.chain", chainModel, gives("itertools.chain")},
+    {"itertools.chain.from_iterable", chainedModel, gives("itertools.chain")},
+    {"itertools.product", itertoolsModel, gives("itertools.product")},
+    {"itertools.combinations", itertoolsModel, gives("itertools.combinations").raises("ValueError")},
+    {"itertools.combinations_with_replacement", itertoolsModel,
+     gives("itertools.combinations_with_replacement").raises("ValueError")},
+    {"itertools.islice", itertoolsModel, gives("itertools.islice").raises("ValueError")},
+    {"itertools.zip_longest", itertoolsModel, gives("itertools.zip_longest")},
+    {"itertools.accumulate", itertoolsModel, gives("itertools.accumulate")},
+    {"itertools.takewhile", itertoolsModel, gives("itertools.takewhile")},
+    {"itertools.dropwhile", itertoolsModel, gives("itertools.dropwhile")},
+    {"itertools.filterfalse", itertoolsModel, gives("itertools.filterfalse")},
+    {"itertools.starmap", itertoolsModel, gives("itertools.starmap")},
+    {"itertools.pairwise", itertoolsModel, gives("itertools.pairwise")},
+    {"itertools.repeat", itertoolsModel, gives("itertools.repeat")},
+    {"itertools.count", itertoolsModel, gives("itertools.count")},
+    {"itertools.cycle", itertoolsModel, gives("itertools.cycle")},
+    {"itertools.permutations", itertoolsModel, gives("itertools.permutations").raises("ValueError")},
+    {"itertools.compress", itertoolsModel, gives("itertools.compress")},
+    {"itertools.groupby", itertoolsModel, gives("itertools.groupby")},
+    {"collections.OrderedDict.move_to_end", moveToEndModel, gives("None").raises("KeyError RuntimeError")},
+    {"collections.OrderedDict.popitem", orderedPopitemModel,
+     gives("tuple").raises("RuntimeError ValueError")},
+    {"collections.OrderedDict.clear", clearDictModel, gives("None")},
+    {"builtins.dict.clear", clearDictModel, gives("None").runsNoPython()},
+    {"_heapq.heappush", heapModel, gives("None").raises("RuntimeError")},
+    {"_heapq.heappop", heapModel, gives(kAnItem).raises("IndexError")},
+    {"_heapq.heapreplace", heapModel, gives(kAnItem).raises("IndexError")},
+    {"_heapq.heappushpop", heapModel, gives(kAnItem).raises("ValueError")},
+    {"_heapq.heapify", heapModel, gives("None")},
+    {"_heapq._heapify_max", heapModel, gives("None")},
+    {"_heapq._heappop_max", heapModel, gives(kAnItem).raises("IndexError")},
+    {"_heapq._heapreplace_max", heapModel, gives(kAnItem).raises("IndexError")},
+    {"_collections._count_elements", countModel, gives("None").raises("AttributeError")},
+    {"_bisect.bisect_left", bisectModel, gives("int").raises("IndexError KeyError RuntimeError ValueError")},
+    {"_bisect.bisect_right", bisectModel, gives("int").raises("IndexError KeyError RuntimeError ValueError")},
 };
 
 // What iterateInstead() has to know of a C function that takes items.
@@ -690,6 +693,6 @@ Flow operatorModel(CallContext& ctx, Shadow& result) {
   return opaqueModel(ctx, result);
 }
 
-void registerPolyfillModels() { addModels(kRows, std::size(kRows)); }
+void registerPolyfillModels() { addTable<kRows>(); }
 
 }  // namespace kintsugi::capture

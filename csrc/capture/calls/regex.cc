@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "capture/calls/model.h"
+#include "capture/calls/table.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/known_objects.h"
 
@@ -75,18 +76,26 @@ Flow compileModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"re._compile", compileModel},       {"re.Pattern.match", textModel},
-    {"re.Pattern.fullmatch", textModel}, {"re.Pattern.search", textModel},
-    {"re.Pattern.sub", textModel},       {"re.Pattern.subn", textModel},
-    {"re.Pattern.findall", textModel},   {"re.Pattern.split", textModel},
-    {"re.Match.group", textModel},       {"re.Match.groups", textModel},
-    {"re.Match.start", textModel},       {"re.Match.end", textModel},
-    {"re.Match.span", textModel},        {"re.Match.groupdict", textModel},
-    {"re.Match.expand", textModel},      {"re.Match.__getitem__", textModel},
+    {"re._compile", compileModel, gives("re.Pattern").raises("NotImplementedError RuntimeError ValueError")},
+    {"re.Pattern.match", textModel, gives("re.Match None")},
+    {"re.Pattern.fullmatch", textModel, gives("re.Match None")},
+    {"re.Pattern.search", textModel, gives("re.Match None")},
+    {"re.Pattern.sub", textModel, gives("str bytes argument")},
+    {"re.Pattern.subn", textModel, gives("tuple")},
+    {"re.Pattern.findall", textModel, gives("list")},
+    {"re.Pattern.split", textModel, gives("list")},
+    {"re.Match.group", textModel, gives("str bytes None tuple").raises("IndexError")},
+    {"re.Match.groups", textModel, gives("tuple")},
+    {"re.Match.start", textModel, gives("int").raises("IndexError")},
+    {"re.Match.end", textModel, gives("int").raises("IndexError")},
+    {"re.Match.span", textModel, gives("tuple").raises("IndexError")},
+    {"re.Match.groupdict", textModel, gives("dict")},
+    {"re.Match.expand", textModel, gives("str bytes")},
+    {"re.Match.__getitem__", textModel, gives("str bytes None").raises("IndexError")},
 };
 
 }  // namespace
 
-void registerRegexModels() { addModels(kRows, std::size(kRows)); }
+void registerRegexModels() { addTable<kRows>(); }
 
 }  // namespace kintsugi::capture

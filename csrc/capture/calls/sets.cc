@@ -2,6 +2,8 @@
 // of the trace. The latter are the `parts` of its Virtual.
 #include "capture/calls/argument_iterator.h"
 #include "capture/calls/model.h"
+#include "capture/calls/table.h"
+#include "capture/hashes.h"
 #include "capture/shown.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/containers.h"
@@ -35,6 +37,8 @@ Flow unknown(CallContext& ctx, Shadow& result) {
 // A change of an older set is an effect. The set can't be read any more in this trace.
 Flow changeOld(CallContext& ctx, const char* method, Shadow& result) {
   if (!ctx.shadows[0].isSource() && !ctx.shadows[0].isConst()) return opaqueModel(ctx, result);
+  if (isHashedInPython(ctx.args[1])) return opaqueModel(ctx, result);
+  ctx.rec.guards.guardType(ctx.shadows[1], ctx.args[1]);  // another one may be, in another call
   pyapi::Ref<> set = pyapi::newRef(ctx.args[0]);
   if (!ctx.rec.heap.emitMethod(method, ctx.shadows[0], set.get(), {{ctx.shadows[1], ctx.args[1]}}))
     return run(ctx);
@@ -147,29 +151,29 @@ Flow pureModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"builtins.set", setModel},
-    {"builtins.frozenset", setModel},
-    {"builtins.set.add", addModel},
-    {"builtins.set.discard", discardModel},
-    {"builtins.set.remove", changeModel},
-    {"builtins.set.update", changeModel},
-    {"builtins.set.clear", changeModel},
-    {"builtins.set.difference_update", changeModel},
-    {"builtins.set.intersection_update", changeModel},
-    {"builtins.set.union", pureModel},
-    {"builtins.set.intersection", pureModel},
-    {"builtins.set.difference", pureModel},
-    {"builtins.set.symmetric_difference", pureModel},
-    {"builtins.set.issubset", pureModel},
-    {"builtins.set.issuperset", pureModel},
-    {"builtins.set.isdisjoint", pureModel},
-    {"builtins.set.copy", pureModel},
-    {"builtins.frozenset.union", pureModel},
-    {"builtins.frozenset.intersection", pureModel},
-    {"builtins.frozenset.difference", pureModel},
-    {"builtins.frozenset.issubset", pureModel},
-    {"builtins.frozenset.issuperset", pureModel},
-    {"builtins.frozenset.isdisjoint", pureModel},
+    {"builtins.set", setModel, gives("set")},
+    {"builtins.frozenset", setModel, gives("frozenset")},
+    {"builtins.set.add", addModel, gives("None")},
+    {"builtins.set.discard", discardModel, gives("None")},
+    {"builtins.set.remove", changeModel, gives("None").raises("KeyError")},
+    {"builtins.set.update", changeModel, gives("None")},
+    {"builtins.set.clear", changeModel, gives("None").runsNoPython()},
+    {"builtins.set.difference_update", changeModel, gives("None")},
+    {"builtins.set.intersection_update", changeModel, gives("None")},
+    {"builtins.set.union", pureModel, gives("set")},
+    {"builtins.set.intersection", pureModel, gives("set")},
+    {"builtins.set.difference", pureModel, gives("set")},
+    {"builtins.set.symmetric_difference", pureModel, gives("set")},
+    {"builtins.set.issubset", pureModel, gives("bool")},
+    {"builtins.set.issuperset", pureModel, gives("bool")},
+    {"builtins.set.isdisjoint", pureModel, gives("bool")},
+    {"builtins.set.copy", pureModel, gives("set").runsNoPython()},
+    {"builtins.frozenset.union", pureModel, gives("frozenset")},
+    {"builtins.frozenset.intersection", pureModel, gives("frozenset")},
+    {"builtins.frozenset.difference", pureModel, gives("frozenset")},
+    {"builtins.frozenset.issubset", pureModel, gives("bool")},
+    {"builtins.frozenset.issuperset", pureModel, gives("bool")},
+    {"builtins.frozenset.isdisjoint", pureModel, gives("bool")},
 };
 
 }  // namespace
@@ -213,6 +217,6 @@ bool pinMember(RecordContext& rec, Shadow item, PyObject* object, Shadow set) {
   return rec.live();
 }
 
-void registerSetModels() { addModels(kRows, std::size(kRows)); }
+void registerSetModels() { addTable<kRows>(); }
 
 }  // namespace kintsugi::capture

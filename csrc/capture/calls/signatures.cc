@@ -5,6 +5,7 @@
 // instructions, and libraries call it in every call.
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
+#include "capture/calls/table.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/functions.h"
 #include "pyapi/imports.h"
@@ -115,9 +116,11 @@ Flow mappingModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"inspect.signature", signatureModel},           {"types.MappingProxyType.keys", mappingModel},
-    {"types.MappingProxyType.values", mappingModel}, {"types.MappingProxyType.items", mappingModel},
-    {"types.MappingProxyType.get", mappingModel},
+    {"inspect.signature", signatureModel, gives("inspect.Signature").raises("ValueError")},
+    {"types.MappingProxyType.keys", mappingModel, gives("dict_keys")},
+    {"types.MappingProxyType.values", mappingModel, gives("dict_values")},
+    {"types.MappingProxyType.items", mappingModel, gives("dict_items")},
+    {"types.MappingProxyType.get", mappingModel, gives(kAnItem)},
 };
 
 }  // namespace
@@ -128,6 +131,6 @@ Shadow frozenPart(RecordContext& rec, PyObject* object) {
   return Shadow::constant();
 }
 
-void registerSignatureModels() { addModels(kRows, std::size(kRows)); }
+void registerSignatureModels() { addTable<kRows>(); }
 
 }  // namespace kintsugi::capture

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "capture/calls/model.h"
+#include "capture/calls/table.h"
 #include "capture/foreign.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/known_objects.h"
@@ -140,26 +141,29 @@ Flow variableModel(CallContext& ctx, Shadow& result) {
   return isOneTensor(ctx) && isRecordable() ? torchModel(ctx, result) : opaqueModel(ctx, result);
 }
 
-constexpr ModelRow kRows[] = {
-    {"torch.as_tensor", dataModel},
-    {"torch.asarray", dataModel},
-    {"torch._C.TensorBase.new", newModel, kReadsWorld},
-    {"torch._C.TensorBase.new_tensor", newTensorModel},
-    {"torch.autograd.variable.Variable", variableModel},
-    {"torch.Tensor", tensorTypeModel, kReadsWorld},
-    {"torch.FloatTensor", tensorTypeModel, kReadsWorld},
-    {"torch.DoubleTensor", tensorTypeModel, kReadsWorld},
-    {"torch.HalfTensor", tensorTypeModel, kReadsWorld},
-    {"torch.BFloat16Tensor", tensorTypeModel, kReadsWorld},
-    {"torch.ByteTensor", tensorTypeModel, kReadsWorld},
-    {"torch.CharTensor", tensorTypeModel, kReadsWorld},
-    {"torch.ShortTensor", tensorTypeModel, kReadsWorld},
-    {"torch.IntTensor", tensorTypeModel, kReadsWorld},
-    {"torch.LongTensor", tensorTypeModel, kReadsWorld},
-    {"torch.BoolTensor", tensorTypeModel, kReadsWorld},
-};
+constexpr Facts kMadeTensor = kReadsWorld.gives("torch.Tensor").raises("RuntimeError ValueError");
 
-static_assert(statesAreNamed(kRows));
+constexpr ModelRow kRows[] = {
+    {"torch.as_tensor", dataModel, gives("argument torch.Tensor").raises("RuntimeError ValueError")},
+    {"torch.asarray", dataModel, gives("argument torch.Tensor").raises("RuntimeError ValueError")},
+    {"torch._C.TensorBase.new", newModel, kMadeTensor},
+    {"torch._C.TensorBase.new_tensor", newTensorModel, gives("torch.Tensor").raises("ValueError")},
+    {"torch.autograd.variable.Variable", variableModel,
+     dependsOn(StateWord::kDefaultDtype)
+         .gives("torch.Tensor")
+         .raises("OverflowError RuntimeError ValueError")},
+    {"torch.Tensor", tensorTypeModel, kMadeTensor},
+    {"torch.FloatTensor", tensorTypeModel, kMadeTensor},
+    {"torch.DoubleTensor", tensorTypeModel, kMadeTensor},
+    {"torch.HalfTensor", tensorTypeModel, kMadeTensor},
+    {"torch.BFloat16Tensor", tensorTypeModel, kMadeTensor},
+    {"torch.ByteTensor", tensorTypeModel, kMadeTensor},
+    {"torch.CharTensor", tensorTypeModel, kMadeTensor},
+    {"torch.ShortTensor", tensorTypeModel, kMadeTensor},
+    {"torch.IntTensor", tensorTypeModel, kMadeTensor},
+    {"torch.LongTensor", tensorTypeModel, kMadeTensor},
+    {"torch.BoolTensor", tensorTypeModel, kMadeTensor},
+};
 
 }  // namespace
 
@@ -168,6 +172,6 @@ std::optional<Flow> literalTensorModel(CallContext& ctx, Shadow& result) {
   return literalTensor(ctx, result);
 }
 
-void registerTorchTensorModels() { addModels(kRows, std::size(kRows)); }
+void registerTorchTensorModels() { addTable<kRows>(); }
 
 }  // namespace kintsugi::capture

@@ -8,6 +8,7 @@
 // is one step the next time.
 #include "torchapi/transforms.h"
 #include "capture/calls/model.h"
+#include "capture/calls/table.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/imports.h"
 #include "pyapi/known_objects.h"
@@ -120,31 +121,36 @@ Flow untieModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"torch.nn.utils.stateless._untie_named_tensors_map", untieModel},
-    {"torch._C._functorch._vmap_increment_nesting", enterModel, kWritesProcess},
-    {"torch._C._functorch._vmap_decrement_nesting", leaveModel, {StateWord::kDispatchModes}},
-    {"torch._C._functorch._grad_increment_nesting", enterModel, kWritesProcess},
-    {"torch._C._functorch._grad_decrement_nesting", leaveModel, {StateWord::kDispatchModes}},
-    {"torch._C._functorch._jvp_increment_nesting", enterModel, kWritesProcess},
-    {"torch._C._functorch._jvp_decrement_nesting", leaveModel, {StateWord::kDispatchModes}},
-    {"torch._C._functorch.get_inplace_requires_grad_allowed", innerStateModel, kWritesProcess},
-    {"torch._C._functorch.set_inplace_requires_grad_allowed", innerStateModel, kWritesProcess},
-    {"torch._C._autograd._saved_tensors_hooks_get_disabled_error_message", switchModel, kWritesProcess},
-    {"torch._C._autograd._saved_tensors_hooks_disable", switchModel, kWritesProcess},
-    {"torch._C._autograd._saved_tensors_hooks_enable", switchModel, kWritesProcess},
-    {"torch.autograd.graph._engine_run_backward", runBackwardModel},
-    {"torch._dynamo.compiled_autograd._disable", withoutCompilerModel},
-    {"torch._C._enter_dual_level", innerStateModel, kWritesProcess},
-    {"torch._C._exit_dual_level", innerStateModel, kWritesProcess},
-    {"torch._C._is_fwd_grad_enabled", innerStateModel, kWritesProcess},
-    {"torch._C._set_fwd_grad_enabled", innerStateModel, kWritesProcess},
-    {"torch._C._functorch._wrap_for_grad", torchModel},
-    {"torch._C._functorch._unwrap_for_grad", torchModel},
-    {"torch._C._functorch._add_batch_dim", torchModel},
-    {"torch._C._functorch._remove_batch_dim", torchModel},
+    {"torch.nn.utils.stateless._untie_named_tensors_map", untieModel, gives("dict").raises("AttributeError")},
+    {"torch._C._functorch._vmap_increment_nesting", enterModel,
+     kWritesProcess.gives("int").raises("RuntimeError")},
+    {"torch._C._functorch._vmap_decrement_nesting", leaveModel,
+     dependsOn(StateWord::kDispatchModes).gives("int").raises("RuntimeError")},
+    {"torch._C._functorch._grad_increment_nesting", enterModel, kWritesProcess.gives("int")},
+    {"torch._C._functorch._grad_decrement_nesting", leaveModel,
+     dependsOn(StateWord::kDispatchModes).gives("int").raises("RuntimeError")},
+    {"torch._C._functorch._jvp_increment_nesting", enterModel, kWritesProcess.gives("int")},
+    {"torch._C._functorch._jvp_decrement_nesting", leaveModel,
+     dependsOn(StateWord::kDispatchModes).gives("int").raises("RuntimeError")},
+    {"torch._C._functorch.get_inplace_requires_grad_allowed", innerStateModel, kWritesProcess.gives("bool")},
+    {"torch._C._functorch.set_inplace_requires_grad_allowed", innerStateModel, kWritesProcess.gives("None")},
+    {"torch._C._autograd._saved_tensors_hooks_get_disabled_error_message", switchModel,
+     kWritesProcess.gives("None")},
+    {"torch._C._autograd._saved_tensors_hooks_disable", switchModel, kWritesProcess.gives("None")},
+    {"torch._C._autograd._saved_tensors_hooks_enable", switchModel, kWritesProcess.gives("None")},
+    {"torch.autograd.graph._engine_run_backward", runBackwardModel, gives("tuple").raises("OverflowError")},
+    {"torch._dynamo.compiled_autograd._disable", withoutCompilerModel,
+     gives("any: a context manager of torch's")},
+    {"torch._C._enter_dual_level", innerStateModel, kWritesProcess.gives("int").raises("RuntimeError")},
+    {"torch._C._exit_dual_level", innerStateModel,
+     kWritesProcess.gives("None").raises("RuntimeError ValueError")},
+    {"torch._C._is_fwd_grad_enabled", innerStateModel, kWritesProcess.gives("bool")},
+    {"torch._C._set_fwd_grad_enabled", innerStateModel, kWritesProcess.gives("None")},
+    {"torch._C._functorch._wrap_for_grad", torchModel, gives("torch.Tensor").raises("RuntimeError")},
+    {"torch._C._functorch._unwrap_for_grad", torchModel, gives("argument")},
+    {"torch._C._functorch._add_batch_dim", torchModel, gives("torch.Tensor")},
+    {"torch._C._functorch._remove_batch_dim", torchModel, gives("torch.Tensor")},
 };
-
-static_assert(statesAreNamed(kRows));
 
 }  // namespace
 
@@ -161,6 +167,6 @@ bool isTransformCode(PyCodeObject* code) {
   return pyapi::isKnownCode(code, torchapi::CodeFamily::kTransforms);
 }
 
-void registerTransformModels() { addModels(kRows, std::size(kRows)); }
+void registerTransformModels() { addTable<kRows>(); }
 
 }  // namespace kintsugi::capture
