@@ -37,10 +37,10 @@ class DeadObjects {
   // Looks at all objects, also at exceptions and instances without a finalizer, because somebody waits for
   // the end of what they hold.
   void sweepInstances();
+  void drop(Virtual& v);  // only the recorder holds it
 
  private:
   void sweepFrom(size_t first);
-  void drop(Virtual& v);
 
   VirtualTable& virtuals_;
   Pauses& pauses_;

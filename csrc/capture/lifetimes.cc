@@ -75,13 +75,17 @@ void Lifetimes::watch(uint32_t generator) {
   if (runs) watched_.add(generator);
 }
 
-// Between two instructions: closes the watched generators that only the recorder holds.
+// Between two instructions: closes the watched generators that only the recorder holds, or objects that only
+// the recorder holds.
 void Lifetimes::closeDropped() {
   while (breaks_.isLive()) {
-    const auto dropped = watched_.takeDropped();
-    if (!dropped) return;
-    closer_.closeGenerator(virtuals_.at(*dropped));
+    if (const auto dropped = watched_.takeDropped()) {
+      closer_.closeGenerator(virtuals_.at(*dropped));
+    } else if (watched_.empty() || !holders_.dropOne()) {
+      break;
+    }
   }
+  if (breaks_.isLive() && holders_.isTangled()) endAndRelease("object that holds several generators");
 }
 
 // At the end of the recording: drops the recorder's references, so that objects die when the program drops
@@ -90,6 +94,7 @@ void Lifetimes::releaseObjects() {
   released_ = true;
   finalizers_.forgetAll();
   watched_.clear();
+  holders_.clear();
   finalized_.clear();
   sources_.clear();
   const pyapi::PendingErrorScope kept;

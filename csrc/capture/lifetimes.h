@@ -19,6 +19,7 @@
 #include "capture/finalized_objects.h"
 #include "capture/finalizer_tracker.h"
 #include "capture/frame_roles.h"
+#include "capture/generator_holders.h"
 #include "capture/kept_objects.h"
 #include "capture/roles.h"
 #include "capture/tables/class_versions.h"
@@ -42,8 +43,8 @@ class Lifetimes final : private FinalizerTracker::Host {
   };
   Lifetimes(const Roles& roles, GuardBlocks& blocks, ClassVersions& classVersions, ConstantPool& constants,
             guard::Document& document, FinalizedObjects& finalized, FinalizerTracker& finalizers,
-            CurrentInstruction& instruction, KeptObjects& kept, KnownSources& sources, VirtualTable& virtuals,
-            WatchedGenerators& watched)
+            GeneratorHolders& holders, CurrentInstruction& instruction, KeptObjects& kept,
+            KnownSources& sources, VirtualTable& virtuals, WatchedGenerators& watched)
       : breaks_(roles.breaks),
         constIds_(roles.constants),
         snapshots_(roles.snapshots),
@@ -55,6 +56,7 @@ class Lifetimes final : private FinalizerTracker::Host {
         document_(document),
         finalized_(finalized),
         finalizers_(finalizers),
+        holders_(holders),
         instruction_(instruction),
         kept_(kept),
         sources_(sources),
@@ -91,6 +93,7 @@ class Lifetimes final : private FinalizerTracker::Host {
   guard::Document& document_;
   FinalizedObjects& finalized_;
   FinalizerTracker& finalizers_;
+  GeneratorHolders& holders_;
   CurrentInstruction& instruction_;
   KeptObjects& kept_;
   KnownSources& sources_;

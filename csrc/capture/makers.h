@@ -1,6 +1,6 @@
 // Python callables that make objects again: functions of kintsugi._polyfills, and types.
 //
-// Borrowed; GIL held. Example: PyObject* function = polyfill("turned_list");
+// Borrowed; GIL held. Example: PyObject* function = polyfill("turned_tuple");
 #pragma once
 
 #include "pyapi/ref.h"

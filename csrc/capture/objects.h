@@ -105,11 +105,13 @@ class Objects final : public KnownObjects, public ContainerReads, public Sequenc
   std::optional<Shadow> advanceView(Shadow view, int64_t at, PyObject* item);
   bool exhausted(Shadow iterator);
   bool isItemsView(Shadow shadow);
-  // Before an instruction: moves the trace's sequence iterators to where the real ones are.
+  // Before an instruction: moves the iterators of the trace to where the real ones are.
   void syncIterators();
 
  private:
-  void endIterator(Virtual& v);
+  void follow(Virtual& v);
+  std::optional<Shadow> advanceSequence(Virtual& v, PyObject* container, PyObject* item);
+  std::optional<std::vector<Shadow>> itemsLeft(const Virtual& v);
 
   const Roles& roles_;
   DeadObjects& dead_;

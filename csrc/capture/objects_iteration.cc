@@ -1,11 +1,15 @@
 // Objects: iteration.
+#include <algorithm>
+
 #include "capture/call_context.h"
 #include "capture/objects.h"
 
 #include "capture/foreign.h"
 #include "capture/hashes.h"
 #include "pyapi/items.h"
+#include "pyapi/iterator_state.h"
 #include "pyapi/types.h"
+#include "support/verification.h"
 
 namespace kintsugi::capture {
 
@@ -33,12 +37,7 @@ std::optional<std::vector<Shadow>> Objects::iterated(Shadow shadow, PyObject* ob
   Virtual& v = virtualOf(shadow);
   if (v.kind == VirtualKind::kDeque) return v.parts;
   if (v.kind == VirtualKind::kDictView) return dictParts(v.parts[0], v.partObjects[0].get(), v.index);
-  if (v.kind == VirtualKind::kIterator) {
-    auto all = iterated(v.parts[0], v.partObjects[0].get());
-    if (!all || static_cast<size_t>(v.index) > all->size()) return std::nullopt;
-    all->erase(all->begin(), all->begin() + v.index);
-    return all;
-  }
+  if (v.kind == VirtualKind::kIterator) return itemsLeft(v);
   return std::nullopt;
 }
 
@@ -81,72 +80,107 @@ std::optional<std::vector<Shadow>> Objects::dictParts(Shadow shadow, PyObject* d
   return parts;
 }
 
+namespace {
+
+// Where the real iterator is. Nothing: it is of another kind, or is being restored; then it is where its
+// items were taken.
+std::optional<pyapi::IteratorState> stateOf(const Virtual& v) {
+  if (v.partObjects.empty()) return std::nullopt;
+  return pyapi::iteratorState(v.object.get(), v.partObjects[0].get());
+}
+
+// True if the list or tuple has the item at that place.
+bool hasAt(PyObject* container, int64_t at, PyObject* item) {
+  return at >= 0 && at < Py_SIZE(container) && PySequence_Fast_ITEMS(container)[at] == item;
+}
+
+}  // namespace
+
 // Describes `iterator`, which was just made for iterating over `object`.
 Shadow Objects::newIterator(PyObject* iterator, Shadow shadow, PyObject* object) {
   Shadow result = newVirtual(VirtualKind::kIterator, iterator);
   Virtual& v = virtualOf(result);
   v.parts = {shadow};
   v.partObjects.push_back(pyapi::newRef(object));
+  if (const auto state = stateOf(v)) v.index = state->place;
   return result;
 }
 
-namespace {
-
-// The real state of a sequence iterator; null for iterators of other objects. The iterator of a tensor runs
-// over a tuple that nobody else sees.
-const pyapi::SequenceIterator* realIterator(const Virtual& v) {
-  if (v.partObjects.empty()) return nullptr;  // the iterator is being restored
-  PyObject* container = v.partObjects[0].get();
-  return PyTuple_Check(container) || PyList_Check(container) ? pyapi::sequenceIteratorOf(v.object.get())
-                                                             : nullptr;
-}
-
-// The number of items given so far. A reversed iterator counts down, so its index is turned round.
-int64_t placeOf(const Virtual& v, const pyapi::SequenceIterator& real) {
-  const PyTypeObject* type = Py_TYPE(v.object.get());
-  const bool back = type == &PyListRevIter_Type || type == &PyReversed_Type;
-  return back ? static_cast<int64_t>(Py_SIZE(v.partObjects[0].get())) - 1 - real.index : real.index;
-}
-
-}  // namespace
-
-// The real iterator is exhausted and has dropped its sequence. The sequence may grow again, but is not read.
-void Objects::endIterator(Virtual& v) {
-  const bool list = PyList_Check(v.partObjects[0].get());
-  pyapi::Ref<> nothing = pyapi::steal(list ? PyList_New(0) : PyTuple_New(0));
-  v.parts[0] = list ? newVirtual(VirtualKind::kList, nothing.get()) : Shadow::constant();
-  v.partObjects[0] = std::move(nothing);
-  v.index = 0;
-  noteChange(v);
-}
-
-// Updates the iterators that C code has moved on without a call of Python code. Example: zip() takes an item
-// of its first iterator before it finds that the second one has none left.
-void Objects::syncIterators() {
-  std::erase_if(virtuals_.iterators(), [&](uint32_t id) {
-    Virtual& v = virtuals_.at(id);
-    if (v.kind != VirtualKind::kIterator || !v.object || Py_REFCNT(v.object.get()) == 1) return true;
-    if (v.partObjects.empty()) return false;
-    const pyapi::SequenceIterator* real = realIterator(v);
-    if (real != nullptr && real->sequence == nullptr) endIterator(v);
-    return real == nullptr || real->sequence == nullptr;
-  });
-  for (const uint32_t id : virtuals_.iterators()) {
-    Virtual& v = virtuals_.at(id);
-    const pyapi::SequenceIterator* real = realIterator(v);
-    if (real == nullptr) continue;
-    const Py_ssize_t size = Py_SIZE(v.partObjects[0].get());
-    // Some iterators run over a reversed copy. One of another length can't be compared with the container.
-    if (real->sequence != v.partObjects[0].get() && Py_SIZE(real->sequence) != size) {
-      roles_.breaks.abort(diag::Code::KTG0101, {pyapi::typeNameOf(v.object.get())});
-      return;
-    }
-    const int64_t at = placeOf(v, *real);
-    if (at != v.index) {
-      v.index = at;
-      noteChange(v);
-    }
+// The shadows of the items that an iterator has still to give. Nothing: not known, or it is going to raise.
+std::optional<std::vector<Shadow>> Objects::itemsLeft(const Virtual& v) {
+  const auto state = stateOf(v);
+  if (state && state->ended) return std::vector<Shadow>{};
+  if (state && state->broken) return std::nullopt;
+  const int64_t place = state ? state->place : v.index;
+  auto all = iterated(v.parts[0], v.partObjects[0].get());
+  if (!all) return std::nullopt;
+  const auto size = static_cast<int64_t>(all->size());
+  if (state && state->backwards) {  // it ends at once where the list has become too short
+    all->resize(place >= 0 && place < size ? static_cast<size_t>(place) + 1 : 0);
+    std::reverse(all->begin(), all->end());
+    return all;
   }
+  if (place > size) {  // of a list that has become shorter
+    const bool ends = state && pyapi::sequenceIteratorOf(v.object.get()) != nullptr;
+    return ends ? std::optional(std::vector<Shadow>{}) : std::nullopt;
+  }
+  if (state && !state->plain) return std::nullopt;
+  all->erase(all->begin(), all->begin() + place);
+  return all;
+}
+
+// Takes over where the real iterator is, which has changed. One that has ended has dropped its container,
+// which may grow again, but is not read.
+void Objects::follow(Virtual& v) {
+  if (v.kind == VirtualKind::kEnumerate) {
+    const auto number = pyapi::nextNumber(v.object.get());
+    if (!number || *number == v.index) return;
+    v.index = *number;
+    return noteChange(v);
+  }
+  const auto state = stateOf(v);
+  if (!state) return;
+  if (verifying()) {
+    KINTSUGI_CHECK(pyapi::agreesWithHint(v.object.get(), v.partObjects[0].get(), *state), "an iterator (",
+                   pyapi::typeNameOf(v.object.get()), ") says something else than that it is at ",
+                   state->place, state->ended ? ", ended" : "");
+  }
+  if (state->plain && !state->ended && state->place == v.index) return;  // advance() has noted it
+  noteChange(v);
+  v.index = state->place;
+  if (!state->ended) return;
+  v.parts = {Shadow::constant()};
+  v.partObjects[0] = pyapi::newRef(Py_None);
+}
+
+// Finds the iterators that were moved on since the last instruction, also by C code alone: zip() takes an
+// item of its first iterator before it finds that the second one has none left.
+void Objects::syncIterators() {
+  std::erase_if(virtuals_.iterators(), [&](VirtualTable::Followed& followed) {
+    Virtual& v = virtuals_.at(followed.id);
+    const bool follows = v.kind == VirtualKind::kIterator || v.kind == VirtualKind::kEnumerate;
+    if (!follows || !v.object || Py_REFCNT(v.object.get()) == 1) return true;
+    if (v.partObjects.empty()) return false;
+    const pyapi::IteratorWords words = pyapi::wordsOf(v.object.get());
+    if (words == followed.words) return false;
+    followed.words = words;
+    follow(v);
+    return v.partObjects[0].get() == Py_None;
+  });
+}
+
+// The items that one instruction takes are counted from where the iterator was when it began: zip(i, i) takes
+// two. Where another one was given, C code has moved the iterator on in between.
+std::optional<Shadow> Objects::advanceSequence(Virtual& v, PyObject* container, PyObject* item) {
+  const int64_t step = Py_TYPE(v.object.get()) == &PyListRevIter_Type ? -1 : 1;
+  int64_t at = v.index;
+  if (!hasAt(container, at, item)) {
+    const auto state = stateOf(v);
+    if (!state || !hasAt(container, state->place - step, item)) return std::nullopt;
+    at = state->place - step;
+  }
+  v.index = at + step;
+  return elementOf(v.parts[0], container, at);
 }
 
 // The iterator has given `item` and moves on. Returns the shadow of the item.
@@ -157,14 +191,8 @@ std::optional<Shadow> Objects::advance(Shadow iterator, PyObject* item) {
   switch (v.kind) {
     case VirtualKind::kIterator: {
       PyObject* container = v.partObjects[0].get();
-      const pyapi::SequenceIterator* real = realIterator(v);
-      if (real != nullptr && real->sequence != nullptr) v.index = placeOf(v, *real) - 1;
-      int64_t at = v.index++;
-      if (PyTuple_Check(container) || PyList_Check(container)) {
-        if (at < 0 || at >= Py_SIZE(container) || PySequence_Fast_ITEMS(container)[at] != item)
-          return std::nullopt;
-        return elementOf(v.parts[0], container, at);
-      }
+      if (PyTuple_Check(container) || PyList_Check(container)) return advanceSequence(v, container, item);
+      const int64_t at = v.index++;
       if (PyDict_Check(container)) return Shadow::constant();
       if (v.parts[0].isVirtual() && virtualOf(v.parts[0]).kind == VirtualKind::kDeque) {
         const std::vector<Shadow>& parts = virtualOf(v.parts[0]).parts;
@@ -232,11 +260,13 @@ bool Objects::prepareNext(Shadow iterator, CallSite site) {
   switch (v.kind) {
     case VirtualKind::kIterator: {  // the number of items was pinned when it was made
       PyObject* container = v.partObjects[0].get();
-      const bool items = (PyTuple_Check(container) || PyList_Check(container)) &&
-                         v.index < static_cast<int64_t>(Py_SIZE(container));
+      const bool items = PyTuple_Check(container) || PyList_Check(container);
+      const auto state = items ? stateOf(v) : std::nullopt;
+      const int64_t at = state ? state->place : v.index;
       // This may need an instruction of the trace, which has to come before the current one is executed.
-      if (items && torchapi::isTensor(PySequence_Fast_ITEMS(container)[v.index]))
-        elementOf(v.parts[0], container, v.index);
+      if (items && at >= 0 && at < static_cast<int64_t>(Py_SIZE(container)) &&
+          torchapi::isTensor(PySequence_Fast_ITEMS(container)[at]))
+        elementOf(v.parts[0], container, at);
       return roles_.breaks.isLive();
     }
     case VirtualKind::kEnumerate:

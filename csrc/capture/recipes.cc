@@ -3,12 +3,14 @@
 #include <algorithm>
 
 #include "capture/makers.h"
+#include "capture/plain_objects.h"
 #include "capture/special_methods.h"
 #include "pyapi/containers.h"
 #include "pyapi/frame.h"
 #include "pyapi/functions.h"
 #include "pyapi/generator.h"
 #include "pyapi/imports.h"
+#include "pyapi/iterator_state.h"
 #include "pyapi/lazy.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/slices.h"
@@ -169,11 +171,11 @@ struct PartList {
 };
 
 // The callable that makes an iterator of the same type from its container; borrowed. Null for a plain
-// iterator of a tuple or list, which needs no call. The container of a reversed() iterator is a tuple of the
-// items in the iterator's order.
+// iterator of a tuple or list, which needs no call. The container of a reversed tuple is a tuple of the items
+// in the iterator's order.
 PyObject* iteratorMaker(PyObject* iterator, PyObject* container) {
   if (Py_TYPE(iterator) == &PyReversed_Type) return polyfill("turned_tuple");
-  if (Py_TYPE(iterator) == &PyListRevIter_Type) return polyfill("turned_list");
+  if (Py_TYPE(iterator) == &PyListRevIter_Type) return reinterpret_cast<PyObject*>(&PyReversed_Type);
   if (PyTuple_CheckExact(container) || PyList_CheckExact(container)) return nullptr;
   return PyDict_GetItemString(PyEval_GetBuiltins(), "iter");
 }
@@ -436,6 +438,54 @@ bool dequeParts(Recipes& recipes, Virtual& v, Recipe& recipe) {
   return true;
 }
 
+// See pyapi::membersAsAdded(). Null also where hashing may be Python code.
+pyapi::Ref<> membersAsAdded(PyObject* set) {
+  PyObject* key = nullptr;
+  for (Py_ssize_t at = 0; pyapi::nextSetItem(set, &at, &key);) {
+    if (!isPlainDeep(key)) return {};
+  }
+  return pyapi::membersAsAdded(set);
+}
+
+// An iterator of a container, as far as the real one is. One that has ended is made without its container,
+// which may have grown since.
+bool placedIterator(Recipes& recipes, Virtual& v, Recipe& recipe) {
+  PartList list{recipes, recipe};
+  PyObject* object = v.object.get();
+  PyObject* container = v.partObjects[0].get();
+  const auto state = pyapi::iteratorState(object, container);
+  recipe.kind = RecipeKind::kIterator;
+  if (state && state->ended) {
+    const char* kind = pyapi::kindOfEnded(object);
+    PyObject* maker = polyfill("ended");
+    const pyapi::Ref<> name = pyapi::steal(kind != nullptr ? PyUnicode_InternFromString(kind) : nullptr);
+    if (!name || maker == nullptr) return false;
+    list.constant(maker);
+    recipe.parts.push_back(Operand::integer(0));
+    list.constant(name.get());
+    return true;
+  }
+  PyObject* maker = iteratorMaker(object, container);
+  const int64_t place = state ? state->place : v.index;
+  if (maker == nullptr) {
+    recipe.kind = RecipeKind::kSequenceIterator;
+    list.add(v.parts[0], container);
+    recipe.parts.push_back(Operand::integer(place));
+    return list.ok;
+  }
+  const bool newSet = v.parts[0].isVirtual() && PyAnySet_CheckExact(container) && place != 0;
+  if ((state && !state->movable) || (newSet && !membersAsAdded(container))) return false;
+  const bool plain = !state || state->plain;
+  list.constant(maker);
+  recipe.parts.push_back(Operand::integer(plain ? place : pyapi::kPlaced));
+  list.add(v.parts[0], container);
+  if (!plain) {
+    for (const int64_t number : {place, state->left, state->expected})
+      recipe.parts.push_back(Operand::integer(number));
+  }
+  return list.ok;
+}
+
 bool iteratorParts(Recipes& recipes, Virtual& v, Recipe& recipe) {
   PartList list{recipes, recipe};
   PyObject* object = v.object.get();
@@ -451,20 +501,8 @@ bool iteratorParts(Recipes& recipes, Virtual& v, Recipe& recipe) {
       list.add(v.parts[0], v.partObjects[0].get());
       break;
     }
-    case VirtualKind::kIterator: {
-      PyObject* container = v.partObjects[0].get();
-      PyObject* maker = iteratorMaker(object, container);
-      recipe.kind = maker == nullptr ? RecipeKind::kSequenceIterator : RecipeKind::kIterator;
-      if (maker == nullptr) {
-        list.add(v.parts[0], container);
-        recipe.parts.push_back(Operand::integer(v.index));
-      } else {
-        list.constant(maker);
-        recipe.parts.push_back(Operand::integer(v.index));
-        list.add(v.parts[0], container);
-      }
-      break;
-    }
+    case VirtualKind::kIterator:
+      return placedIterator(recipes, v, recipe);
     case VirtualKind::kEnumerate:
       recipe.kind = RecipeKind::kCall;
       list.constant(reinterpret_cast<PyObject*>(Py_TYPE(object)));
@@ -516,14 +554,15 @@ bool Recipes::recipeParts(Virtual& v, Recipe& recipe) {
       return list.ok;
     case VirtualKind::kSet: {
       recipe.kind = PyFrozenSet_Check(object) ? RecipeKind::kFrozenSet : RecipeKind::kSet;
-      PyObject* key;
-      Py_ssize_t at = 0;
-      while (pyapi::nextSetItem(object, &at, &key)) {
+      pyapi::Ref<> members = v.parts.empty() ? membersAsAdded(object) : pyapi::Ref<>();
+      if (!members) members = pyapi::steal(PySequence_Tuple(object));
+      for (Py_ssize_t i = 0; members && i < PyTuple_GET_SIZE(members.get()); ++i) {
+        PyObject* key = PyTuple_GET_ITEM(members.get(), i);
         size_t member = 0;
         while (member < v.parts.size() && v.partObjects[member].get() != key) ++member;
         member < v.parts.size() ? list.add(v.parts[member], key) : list.constant(key);
       }
-      return list.ok;
+      return list.ok && members;
     }
     case VirtualKind::kSlice: {
       recipe.kind = RecipeKind::kSlice;

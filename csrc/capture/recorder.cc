@@ -240,6 +240,7 @@ Flow Recorder::record(ShadowFrame& frame, Activation& act, const Instr& instr) {
   faultPoint("step");
   Flow flow = handler(context_, frame, act, instr);
   faultPoint("executed");
+  if (flow == Flow::kRaise && PyErr_Occurred() != nullptr) instruction_.setExecuted(true);  // in its place
   if (!instruction_.isExecuted()) {
     KINTSUGI_CHECK(!context_.live(), "handler of op ", int(instr.op), " did not execute");
     flow = context_.execute(act, instr);

@@ -97,6 +97,7 @@ class Recorder final : public StepObserver {
   WatchedGenerators watched_{virtuals_};
   Transforms transforms_{frames_};  // that are active
   TraceFacts facts_;
+  GeneratorHolders holders_{dead_, frames_, virtuals_, watched_};
   FinalizedObjects finalized_{{kept_, sources_, virtuals_, exceptions_, dead_, pauses_, breakLog_}};
 
   ContextRoles contextRoles_{context_};
@@ -126,6 +127,7 @@ class Recorder final : public StepObserver {
                        document_,
                        finalized_,
                        finalizers_,
+                       holders_,
                        instruction_,
                        kept_,
                        sources_,

@@ -359,13 +359,13 @@ void Steps::forgetEscapedObjects() {
 
 Flow Steps::replaceCall(CallValues& ctx, pyapi::Ref<> result) {
   instruction_.setExecuted(true);
+  ctx.act.kwnames = nullptr;
   if (!result) return Flow::kRaise;
   for (size_t i = 0; i < ctx.popped; ++i) {
     PyObject* gone = *--ctx.act.sp;
     Py_XDECREF(gone);
   }
   *ctx.act.sp++ = result.release();
-  ctx.act.kwnames = nullptr;
   return Flow::kNext;
 }
 

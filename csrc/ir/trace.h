@@ -89,7 +89,7 @@ enum class RecipeKind : uint8_t {
   kFunction,
   kMethod,            // function, self
   kSequenceIterator,  // container, index: iter(container) advanced to index
-  kIterator,          // callable, n, args...: iter made by calling `callable(*args)`, then advanced n times
+  kIterator,          // callable, n, args...: iter(callable(*args)), advanced n times or (n = -1) placed
   kCall,              // callable, args...: the result of a pure C callable
   // function, code unit of the yield (or a GeneratorState), number of locals, locals..., stack...: a
   // generator

@@ -5,6 +5,7 @@
 #include "pyapi/exception_state.h"
 #include "pyapi/frame.h"
 #include "pyapi/generator.h"
+#include "pyapi/iterator_state.h"
 #include "pyapi/lazy.h"
 #include "pyapi/text.h"
 #include "pyapi/types.h"
@@ -418,22 +419,33 @@ Ref<> Materializer::buildMethod(const Recipe& recipe) {
 
 Ref<> Materializer::buildSequenceIterator(const Recipe& recipe) {
   Ref<> container = object(recipe.parts.at(0));
-  Ref<> index = container ? object(recipe.parts.at(1)) : nullptr;
-  Ref<> iterator = index ? pyapi::steal(PyObject_GetIter(container.get())) : nullptr;
-  if (!iterator) {
-    return {};
-  }
-  Ref<> name = pyapi::steal(PyUnicode_FromString("__setstate__"));
-  Ref<> none =
-      name ? pyapi::steal(PyObject_CallMethodOneArg(iterator.get(), name.get(), index.get())) : nullptr;
-  return none ? std::move(iterator) : nullptr;
+  Ref<> iterator = container ? pyapi::steal(PyObject_GetIter(container.get())) : nullptr;
+  pyapi::IteratorState state;
+  state.place = recipe.parts.at(1).i;
+  return iterator && pyapi::placeIterator(iterator.get(), state) ? std::move(iterator) : nullptr;
 }
 
+// Where there are pyapi::kPlaced items, three numbers behind the arguments say where the iterator is.
 Ref<> Materializer::buildIterator(const Recipe& recipe) {
-  Ref<> callable = object(recipe.parts.at(0));
-  Ref<> args = callable ? buildTuple(recipe, 2) : nullptr;
+  const bool placed = recipe.parts.at(1).i == pyapi::kPlaced;
+  pyapi::IteratorState state;
+  Recipe without;
+  if (placed) {
+    KINTSUGI_CHECK(recipe.parts.size() > 5, "an iterator without a place");
+    const Operand* numbers = &recipe.parts[recipe.parts.size() - 3];
+    state.place = numbers[0].i;
+    state.left = numbers[1].i;
+    state.expected = numbers[2].i;
+    without.parts.assign(recipe.parts.begin(), recipe.parts.end() - 3);
+  }
+  const Recipe& call = placed ? without : recipe;
+  Ref<> callable = object(call.parts.at(0));
+  Ref<> args = callable ? buildTuple(call, 2) : nullptr;
   Ref<> made = args ? pyapi::steal(PyObject_CallObject(callable.get(), args.get())) : nullptr;
   Ref<> iterator = made ? pyapi::steal(PyObject_GetIter(made.get())) : nullptr;
+  if (iterator && placed) {
+    return pyapi::placeIterator(iterator.get(), state) ? std::move(iterator) : nullptr;
+  }
   for (int64_t k = 0; iterator && k < recipe.parts.at(1).i; ++k) {
     Ref<> skipped = pyapi::steal(PyIter_Next(iterator.get()));
     if (!skipped) {

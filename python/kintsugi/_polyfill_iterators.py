@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -379,10 +380,28 @@ def turned_tuple(items: tuple[Any, ...], /) -> Iterator[Any]:
     return made
 
 
-def turned_list(items: tuple[Any, ...], /) -> Iterator[Any]:
-    backwards = [*items[::-1]]
-    made: Iterator[Any] = reversed(backwards)
-    return made
+_FRESH: dict[str, Callable[[], Iterator[Any]]] = {
+    "list": lambda: iter([]),
+    "tuple": lambda: iter(()),
+    "turned list": lambda: reversed([]),
+    "turned tuple": lambda: reversed(()),
+    "keys": lambda: iter({}),
+    "values": lambda: iter({}.values()),
+    "items": lambda: iter({}.items()),
+    "ordered": lambda: iter(OrderedDict()),
+    "set": lambda: iter(set()),
+    "bytes": lambda: iter(b""),
+    "ascii": lambda: iter(""),
+    "text": lambda: iter("\N{EM DASH}"),
+}
+
+
+def ended(kind: str, /) -> Iterator[Any]:
+    """An iterator of a builtin type that has ended, and has no container any more."""
+    iterator = _FRESH[kind]()
+    for _ in iterator:
+        pass
+    return iterator
 
 
 def reversed_(sequence: Sequence[Any], /) -> Iterator[Any]:

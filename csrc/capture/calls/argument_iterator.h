@@ -29,8 +29,8 @@ class ArgumentIterator {
   PyObject* item() const { return item_.get(); }
   Shadow shadow() const { return shadow_; }
   bool failed() const { return failed_; }  // an exception is pending, or the recording has ended
-  // Passes on an exception without executing the instruction. Only when an exception is pending.
-  Flow raise() const { return Flow::kRaise; }
+  // Passes on the pending exception: the items were taken in place of the instruction.
+  Flow raise() const { return ctx_.rec.steps.replaceCall(ctx_, nullptr); }
 
  private:
   CallContext& ctx_;

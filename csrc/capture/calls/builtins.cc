@@ -593,11 +593,18 @@ Flow reversedModel(CallContext& ctx, Shadow& result) {
     return flow;
   }
   if (!parts) return reversedObject(ctx, result);
+  if (PyList_Check(o)) {
+    const pyapi::Ref<> list = pyapi::newRef(o);
+    const Shadow shadow = ctx.shadows[0];
+    Flow flow = run(ctx);
+    if (flow == Flow::kNext && ctx.rec.live())
+      result = ctx.rec.objects.newIterator(ctx.act.peek(1), shadow, list.get());
+    return flow;
+  }
   // The iterator is described as one over a reversed copy, which gives the same items in the same order.
-  pyapi::Ref<> copy = pyapi::steal(PySequence_Tuple(o));
-  pyapi::Ref<> turned = pyapi::steal(PyTuple_New(PyTuple_GET_SIZE(copy.get())));
-  for (Py_ssize_t i = 0, n = PyTuple_GET_SIZE(copy.get()); i < n; ++i) {
-    PyTuple_SET_ITEM(turned.get(), i, Py_NewRef(PyTuple_GET_ITEM(copy.get(), n - 1 - i)));
+  pyapi::Ref<> turned = pyapi::steal(PyTuple_New(PyTuple_GET_SIZE(o)));
+  for (Py_ssize_t i = 0, n = PyTuple_GET_SIZE(o); i < n; ++i) {
+    PyTuple_SET_ITEM(turned.get(), i, Py_NewRef(PyTuple_GET_ITEM(o, n - 1 - i)));
   }
   std::vector<Shadow> back(parts->rbegin(), parts->rend());
   Shadow tuple = ctx.rec.objects.tupleOf(turned.get(), std::move(back));

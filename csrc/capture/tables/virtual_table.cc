@@ -35,7 +35,7 @@ Shadow VirtualTable::add(VirtualKind kind, PyObject* object) {
     v->attrs = pyapi::steal(PyDict_New());
   }
   const auto id = static_cast<uint32_t>(virtuals_.size());
-  if (kind == VirtualKind::kIterator) iterators_.push_back(id);
+  if (kind == VirtualKind::kIterator || kind == VirtualKind::kEnumerate) iterators_.push_back({id});
   held_.push_back(v.get());
   virtuals_.push_back(std::move(v));
   ids_[object] = id;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "capture/shadow.h"
+#include "pyapi/iterator_state.h"
 #include "support/check.h"
 #include "support/flat_map.h"
 
@@ -60,8 +61,13 @@ class VirtualTable {
   // their identities.
   void releaseObjects();
 
-  // Iterators that may still be asked for items. Whoever walks the list erases those that are finished.
-  std::vector<uint32_t>& iterators() { return iterators_; }
+  // Iterators and enumerations that may still be asked for items, and what their objects looked like when
+  // they were looked at last. Whoever walks the list erases those that are finished.
+  struct Followed {
+    uint32_t id = 0;
+    pyapi::IteratorWords words{};
+  };
+  std::vector<Followed>& iterators() { return iterators_; }
   // Classes that the trace has made, the oldest first.
   const std::vector<uint32_t>& classes() const { return classes_; }
   void addClass(Shadow shadow) { classes_.push_back(shadow.virtualId()); }
@@ -95,7 +101,7 @@ class VirtualTable {
   FlatMap<PyObject*, uint32_t> ids_;
   std::vector<Virtual*> held_;
   size_t dropped_ = 0;  // of those in held_
-  std::vector<uint32_t> iterators_;
+  std::vector<Followed> iterators_;
   std::vector<uint32_t> classes_;
   uint64_t epoch_ = 1;
   uint64_t lastGeneralChange_ = 0;

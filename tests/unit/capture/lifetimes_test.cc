@@ -66,6 +66,7 @@ struct Fixture {
   DeadObjects dead{virtuals, pauses};
   WatchedGenerators watched{virtuals};
   FinalizedObjects finalized{{kept, sources, virtuals, exceptions, dead, pauses, log}};
+  GeneratorHolders holders{dead, frames, virtuals, watched};
   Lifetimes lifetimes{{breaks, constantIds, snapshots, reads, closer},
                       blocks,
                       classVersions,
@@ -73,6 +74,7 @@ struct Fixture {
                       document,
                       finalized,
                       finalizers,
+                      holders,
                       instruction,
                       kept,
                       sources,
@@ -151,6 +153,43 @@ TEST(Lifetimes, CloseAGeneratorOnceTheProgramHasDroppedIt) {
   EXPECT_EQ(f.closer.closed, (std::vector<PyObject*>{object}));
   EXPECT_TRUE(test::holds("order == ['closed']"));
   EXPECT_TRUE(f.watched.empty());
+}
+
+TEST(Lifetimes, CloseAGeneratorOnceTheProgramHasDroppedWhatHoldsIt) {
+  define();
+  Fixture f;
+  pyapi::Ref<> careful = value("begun(careful())");
+  pyapi::Ref<> list = pyapi::steal(Py_BuildValue("[O]", careful.get()));
+  pyapi::Ref<> outer = pyapi::steal(Py_BuildValue("(O)", list.get()));
+  f.virtuals.add(VirtualKind::kList, list.get());
+  f.virtuals.add(VirtualKind::kTuple, outer.get());
+  f.lifetimes.watch(f.suspend(careful.get()));
+  careful.reset();
+  list.reset();
+  f.lifetimes.closeDropped();
+  EXPECT_TRUE(f.closer.closed.empty());
+  outer.reset();
+  f.lifetimes.closeDropped();
+  EXPECT_EQ(f.closer.closed.size(), 1U);
+  EXPECT_TRUE(test::holds("order == ['closed']"));
+}
+
+TEST(Lifetimes, EndWhereAnObjectHoldsSeveralGenerators) {
+  define();
+  Fixture f;
+  pyapi::Ref<> a = value("begun(careful())"), b = value("begun(careful())");
+  pyapi::Ref<> both = pyapi::steal(Py_BuildValue("[OO]", a.get(), b.get()));
+  f.virtuals.add(VirtualKind::kList, both.get());
+  f.lifetimes.watch(f.suspend(a.get()));
+  f.lifetimes.watch(f.suspend(b.get()));
+  a.reset();
+  b.reset();
+  f.lifetimes.closeDropped();
+  EXPECT_TRUE(f.breaks.live);
+  both.reset();
+  f.lifetimes.closeDropped();
+  EXPECT_FALSE(f.breaks.live);
+  EXPECT_TRUE(test::holds("order == ['closed', 'closed']"));  // by the release of all objects
 }
 
 TEST(Lifetimes, CloseNothingOnceTheRecordingHasEnded) {

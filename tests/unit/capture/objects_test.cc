@@ -263,7 +263,7 @@ TEST(Objects, SeeThatCCodeHasMovedAnIterator) {
   EXPECT_EQ(f.virtuals[iterator].index, 2);
   for (int i = 0; i < 2; ++i) pyapi::steal(PyIter_Next(real.get()));  // it drops its list at the end
   f.objects.syncIterators();
-  EXPECT_EQ(Py_SIZE(f.virtuals[iterator].partObjects[0].get()), 0);
+  EXPECT_EQ(f.virtuals[iterator].partObjects[0].get(), Py_None);
   EXPECT_TRUE(f.objects.exhausted(iterator));
 }
 

@@ -171,23 +171,39 @@ TEST(Recipes, OfARecursiveFunctionNameItsCell) {
   EXPECT_TRUE(f.canMake(function));
 }
 
-TEST(Recipes, OfIteratorsSayHowFarTheyAre) {
-  run("items = [1, 2, 3]\nfrom operator import neg as turned_list");  // in the place of the polyfill
+TEST(Recipes, OfIteratorsSayWhereTheRealOnesAre) {
+  run("from operator import pos as ended\n"  // in the place of the polyfill
+      "items = [1, 2, 3]; plain = iter(items); next(plain); next(plain)\n"
+      "keys = iter({1: 2}); next(keys)\n"
+      "turned = reversed(items); next(turned)\n"
+      "changed = {1: 2}; stale = iter(changed); changed[3] = 4\n"
+      "over = iter([]); next(over, None)\n"
+      "short = [1, 2]; beyond = iter(short); next(beyond); next(beyond); short.clear()");
   Fixture f;
   const auto iterator = [&](const char* expression, const char* container) {
     const Shadow shadow = f.make(VirtualKind::kIterator, expression, {Shadow::source(5)});
     f.virtuals[shadow].partObjects.push_back(value(container));
-    f.virtuals[shadow].index = 2;
     return f.recipeOf(shadow);
   };
-  const ir::Recipe plain = iterator("iter(items)", "items");
+  const ir::Recipe plain = iterator("plain", "items");
   EXPECT_EQ(plain.kind, RecipeKind::kSequenceIterator);
   EXPECT_EQ(plain.parts[1].i, 2);
-  const ir::Recipe keys = iterator("iter({1: 2})", "{1: 2}");
+  const ir::Recipe keys = iterator("keys", "{1: 2}");
   EXPECT_EQ(keys.kind, RecipeKind::kIterator);
   EXPECT_EQ(f.constantAt(keys.parts[0]), PyDict_GetItemString(PyEval_GetBuiltins(), "iter"));
-  const ir::Recipe turned = iterator("reversed(items)", "items");
-  EXPECT_EQ(f.constantAt(turned.parts[0]), value("turned_list").get());
+  EXPECT_EQ(keys.parts[1].i, 1);
+  const ir::Recipe turned = iterator("turned", "items");
+  EXPECT_EQ(f.constantAt(turned.parts[0]), reinterpret_cast<PyObject*>(&PyReversed_Type));
+  EXPECT_EQ(turned.parts[1].i, pyapi::kPlaced);
+  EXPECT_EQ(turned.parts[3].i, 1);
+  const ir::Recipe stale = iterator("stale", "changed");
+  ASSERT_EQ(stale.parts.size(), 6U);
+  EXPECT_EQ(stale.parts[3].i, 0);
+  EXPECT_EQ(stale.parts[4].i, 1);  // item left
+  EXPECT_EQ(stale.parts[5].i, 1);  // the size that it expects
+  const ir::Recipe over = iterator("over", "[]");
+  EXPECT_EQ(f.constantAt(over.parts[0]), value("ended").get());
+  EXPECT_EQ(iterator("beyond", "short").parts[1].i, 2);
 }
 
 TEST(Recipes, OfExceptionsAskForTheContextThatTheCallerHandles) {
