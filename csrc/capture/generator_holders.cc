@@ -1,7 +1,6 @@
 #include "capture/generator_holders.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "pyapi/errors.h"
 #include "pyapi/functions.h"
@@ -12,21 +11,25 @@ namespace kintsugi::capture {
 
 namespace {
 
-constexpr int kDepth = 64;   // from an exception by its traceback and a frame to a variable
+constexpr int kDepth = 64;   // from an exception by its tracebacks and a frame to a variable
 constexpr int kMost = 1024;  // the number of objects that one search looks at
 
-// Looks for some objects among those that an object holds by itself, or by others that it alone holds.
+using ObjectList = std::vector<PyObject*>;
+
+// Looks for some objects among those that an object holds by itself, or by others that it alone holds: these
+// have one reference, so no search comes to one of them twice.
 struct Search {
-  const std::unordered_set<PyObject*>& wanted;
-  std::unordered_set<PyObject*> found{};
-  std::unordered_set<PyObject*> seen{};
+  const ObjectList& wanted;
+  bool all = false;  // else the first one is enough
+  ObjectList found{};
   int depth = 0;
+  int left = kMost;
 };
 
 int visit(PyObject* object, void* data);
 
 void lookInto(PyObject* object, Search& search) {
-  if (search.depth >= kDepth || static_cast<int>(search.seen.size()) >= kMost) return;
+  if (search.depth >= kDepth || search.left-- <= 0) return;
   ++search.depth;
   if (PyFunction_Check(object)) {  // without its globals
     auto* function = pyapi::asFunction(object);
@@ -34,26 +37,27 @@ void lookInto(PyObject* object, Search& search) {
                            pyapi::closureOf(function), pyapi::attributesOf(function)}) {
       if (part != nullptr) visit(part, &search);
     }
-  } else if (pyapi::isTraversable(object) && PyObject_IS_GC(object)) {
+  } else if (PyObject_IS_GC(object) && pyapi::isTraversable(object)) {
     pyapi::traverse(object, visit, &search);
   }
   --search.depth;
 }
 
+// Not zero: no more is looked for.
 int visit(PyObject* object, void* data) {
   auto& search = *static_cast<Search*>(data);
-  if (search.wanted.contains(object)) {
-    search.found.insert(object);
-  } else if (Py_REFCNT(object) == 1 && PyObject_IS_GC(object) && search.seen.insert(object).second) {
+  if (std::ranges::find(search.wanted, object) != search.wanted.end()) {
+    search.found.push_back(object);
+  } else if (Py_REFCNT(object) == 1 && PyObject_IS_GC(object)) {
     lookInto(object, search);
   }
-  return 0;
+  return search.all || search.found.empty() ? 0 : 1;
 }
 
-std::unordered_set<PyObject*> heldBy(PyObject* holder, const std::unordered_set<PyObject*>& wanted) {
+bool holdsAny(PyObject* holder, const ObjectList& wanted) {
   Search search{wanted};
   lookInto(holder, search);
-  return std::move(search.found);
+  return !search.found.empty();
 }
 
 }  // namespace
@@ -98,11 +102,11 @@ bool GeneratorHolders::areInFrames() const {
 
 // Newer objects mostly hold older ones, so one walk finds most of them.
 void GeneratorHolders::findHolders() {
-  std::unordered_set<PyObject*> wanted;
+  ObjectList wanted;
   held_.clear();
   const auto add = [&](uint32_t id, PyObject* object) {
     held_.push_back({id, object, Py_REFCNT(object)});
-    wanted.insert(object);
+    wanted.push_back(object);
   };
   for (const uint32_t id : watched_.ids()) {
     if (virtuals_.at(id).object) add(id, virtuals_.at(id).object.get());
@@ -111,7 +115,8 @@ void GeneratorHolders::findHolders() {
     more = false;
     for (const Virtual* v : virtuals_.held()) {
       PyObject* object = v->object.get();
-      if (object == nullptr || wanted.contains(object) || heldBy(object, wanted).empty()) continue;
+      if (object == nullptr || !holdsAny(object, wanted) || std::ranges::find(wanted, object) != wanted.end())
+        continue;
       const auto id = virtuals_.find(object);
       if (!id) continue;  // others have it as well
       add(*id, object);
@@ -133,18 +138,20 @@ bool GeneratorHolders::mayDrop(const Held& held) const {
 
 // How many watched generators an object holds, also by others that only the recorder and it hold.
 size_t GeneratorHolders::generatorsIn(PyObject* holder) const {
-  std::unordered_set<PyObject*> wanted, reached{holder};
-  for (const Held& held : held_) wanted.insert(held.object);
-  std::vector<PyObject*> open{holder};
-  while (!open.empty()) {
-    PyObject* object = open.back();
-    open.pop_back();
-    for (PyObject* part : heldBy(object, wanted)) {
-      if (Py_REFCNT(part) == 2 && reached.insert(part).second) open.push_back(part);
+  ObjectList wanted, reached{holder};
+  for (const Held& held : held_) wanted.push_back(held.object);
+  for (size_t at = 0; at < reached.size(); ++at) {
+    Search search{wanted, true};
+    lookInto(reached[at], search);
+    for (PyObject* part : search.found) {
+      const bool fresh = std::ranges::find(reached, part) == reached.end();
+      if (Py_REFCNT(part) == 2 && fresh) reached.push_back(part);
     }
   }
-  return static_cast<size_t>(std::ranges::count_if(
-      watched_.ids(), [&](uint32_t id) { return reached.contains(virtuals_.at(id).object.get()); }));
+  const auto isReached = [&](uint32_t id) {
+    return std::ranges::find(reached, virtuals_.at(id).object.get()) != reached.end();
+  };
+  return static_cast<size_t>(std::ranges::count_if(watched_.ids(), isReached));
 }
 
 bool GeneratorHolders::dropOne() {

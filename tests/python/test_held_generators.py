@@ -257,7 +257,7 @@ def two_that_hold_one_another(x):
     g = outer()
     next(g)
     held = [g]
-    del g, inner
+    g = inner = None
     log.append(1)
     held.clear()
     log.append(2)
