@@ -81,6 +81,10 @@ class CompiledFunction(_C.CallHolder):
             return self
         return types.MethodType(self, instance)
 
+    def __prepare_scriptable__(self) -> Callable[..., Any]:
+        """torch.jit.script() compiles the original's source."""
+        return self.__wrapped__
+
     def __repr__(self) -> str:
         name = f" as {self._options.name!r}" if self._options.name else ""
         return f"<kintsugi.compile of {self.__wrapped__!r}{name}>"

@@ -228,3 +228,20 @@ def test_a_module_s_own_names_come_first() -> None:
     assert compiled.count == 0
     assert compiled.traces == "mine"
     assert compiled.breaks() == []
+
+
+def scripted(x: torch.Tensor, k: int = 2) -> torch.Tensor:
+    if k > 1:
+        return x.sin() * k
+    return x
+
+
+def test_torch_jit_scripts_the_original() -> None:
+    compiled = kintsugi.compile(scripted, backend="eager")
+    x = torch.ones(3)
+    assert torch.equal(compiled(x), scripted(x))
+    script = torch.jit.script(compiled)
+    assert isinstance(script, torch.jit.ScriptFunction) and script.code == torch.jit.script(scripted).code
+    for k in (0, 3):
+        assert torch.equal(script(x, k), scripted(x, k))
+    assert compiled.stats().trace_count == 1
