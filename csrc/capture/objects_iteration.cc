@@ -161,9 +161,7 @@ void Objects::syncIterators() {
     const bool follows = v.kind == VirtualKind::kIterator || v.kind == VirtualKind::kEnumerate;
     if (!follows || !v.object || Py_REFCNT(v.object.get()) == 1) return true;
     if (v.partObjects.empty()) return false;
-    const pyapi::IteratorWords words = pyapi::wordsOf(v.object.get());
-    if (words == followed.words) return false;
-    followed.words = words;
+    if (!pyapi::hasMoved(v.object.get(), followed.words)) return false;
     follow(v);
     return v.partObjects[0].get() == Py_None;
   });

@@ -2,6 +2,9 @@
 #include "capture/recorder.h"
 
 #include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <utility>
 
 #include "capture/breaks.h"
 #include "capture/check_shadows.h"
@@ -220,13 +223,53 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
   return flow;
 }
 
+namespace {
+
+using InstructionSet = std::array<bool, op::kCount>;
+
+constexpr InstructionSet setOf(std::initializer_list<op::Instruction> members) {
+  InstructionSet set{};
+  for (const op::Instruction member : members) set[member] = true;
+  return set;
+}
+
+// Instructions that only move objects between slots and constants: they need not know where iterators are.
+constexpr InstructionSet kMovesObjects =
+    setOf({op::LOAD_FAST, op::LOAD_CONST, op::LOAD_CLOSURE, op::COPY, op::SWAP, op::PUSH_NULL, op::NOP,
+           op::KW_NAMES, op::PRECALL, op::RESUME, op::JUMP_FORWARD});
+// Instructions that drop nothing, and whose C code takes no items from iterators. Python code in them is
+// recorded instruction by instruction, or has been noticed as a callback.
+constexpr InstructionSet kReads =
+    setOf({op::LOAD_ATTR, op::LOAD_METHOD, op::LOAD_GLOBAL, op::LOAD_DEREF, op::BUILD_TUPLE, op::BUILD_LIST});
+// Those that drop an object besides. The recorder holds what the call has seen, so that only objects that it
+// lets go of on purpose end here, and run code.
+constexpr InstructionSet kDrops =
+    setOf({op::STORE_FAST, op::POP_TOP, op::IS_OP, op::POP_JUMP_IF_NONE, op::POP_JUMP_IF_NOT_NONE,
+           op::POP_JUMP_IF_TRUE, op::POP_JUMP_IF_FALSE});
+
+}  // namespace
+
+// Finds the iterators that the last instructions have moved on.
+void Recorder::syncIterators(const Instr& instr) {
+  if (virtuals_.iterators().empty() || !iteratorsMoved_ || kMovesObjects[instr.op]) return;
+  objects_.syncIterators();
+  iteratorsMoved_ = false;
+}
+
+void Recorder::noteMoves(const Instr& instr) {
+  const bool drops = kDrops[instr.op] && watched_.empty() && finalized_.empty() && finalizers_.empty();
+  const bool calledBack = std::exchange(callbacks_, pauses_.callbacks()) != pauses_.callbacks();
+  const bool still = kMovesObjects[instr.op] || ((kReads[instr.op] || drops) && !calledBack);
+  iteratorsMoved_ = iteratorsMoved_ || !still;
+}
+
 // Records and executes one instruction of a frame.
 Flow Recorder::record(ShadowFrame& frame, Activation& act, const Instr& instr) {
   if (verifies_ || static_cast<int32_t>(frame.stack.size()) != act.stackDepth()) [[unlikely]]
     checkShadows(frame, act, instr);
   if (blocks_.isPending()) steps_.flushBlock();
   if (!exceptions_.raised().empty()) emitRaised(context_);
-  if (!virtuals_.iterators().empty()) objects_.syncIterators();
+  syncIterators(instr);
   if (!finalizers_.empty()) finalizers_.runPending();
   if (!finalizers_.empty() && returns(instr)) finalizers_.clearLocals(frame, act);
   if (!context_.live() && !lifetimes_.isReleased()) lifetimes_.releaseObjects();
@@ -240,6 +283,7 @@ Flow Recorder::record(ShadowFrame& frame, Activation& act, const Instr& instr) {
   faultPoint("step");
   Flow flow = handler(context_, frame, act, instr);
   faultPoint("executed");
+  noteMoves(instr);
   if (flow == Flow::kRaise && PyErr_Occurred() != nullptr) instruction_.setExecuted(true);  // in its place
   if (!instruction_.isExecuted()) {
     KINTSUGI_CHECK(!context_.live(), "handler of op ", int(instr.op), " did not execute");

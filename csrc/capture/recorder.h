@@ -63,6 +63,8 @@ class Recorder final : public StepObserver {
   template <typename Body>
   bool guarded(Body&& body);
   Flow record(ShadowFrame& frame, Activation& act, const Instr& instr);
+  void syncIterators(const Instr& instr);
+  void noteMoves(const Instr& instr);
   void checkShadows(const ShadowFrame& frame, Activation& act, const Instr& instr);
   void recordCaught(ShadowFrame& frame, Activation& act, int32_t depth, bool pushedLasti);
   void recordLeft(Activation& act, Flow how);
@@ -159,6 +161,8 @@ class Recorder final : public StepObserver {
   bool finished_ = false;
   size_t argCount_ = 0;
   int recursionAtStart_ = 0;           // levels that were left before the first frame; 0: there was none yet
+  bool iteratorsMoved_ = true;         // since they were looked at last
+  uint64_t callbacks_ = 0;             // of the program's code, before the instruction under way
   const bool verifies_ = verifying();  // for the whole recording
   int recursion_ = 0;                  // that the recorded frames took at most
   pyapi::Ref<> kwNames_;

@@ -312,17 +312,26 @@ bool agreesWithHint(PyObject* iterator, PyObject* container, const IteratorState
   return hint == left;
 }
 
-IteratorWords wordsOf(PyObject* iterator) {
-  IteratorWords words{};
+bool hasMoved(PyObject* iterator, IteratorWords& words) {
   const PyTypeObject* type = Py_TYPE(iterator);
-  const size_t size = std::min(static_cast<size_t>(type->tp_basicsize) - sizeof(PyObject),
-                               (words.size() - 1) * sizeof(uint64_t));
-  std::memcpy(words.data(), reinterpret_cast<const char*>(iterator) + sizeof(PyObject), size);
+  const size_t count = std::min(
+      (static_cast<size_t>(type->tp_basicsize) - sizeof(PyObject)) / sizeof(uint64_t), words.size() - 1);
+  const char* fields = reinterpret_cast<const char*>(iterator) + sizeof(PyObject);
+  bool moved = false;
+  const auto compare = [&](uint64_t& word, uint64_t now) {
+    moved = moved || word != now;
+    word = now;
+  };
+  for (size_t k = 0; k < count; ++k) {
+    uint64_t now = 0;
+    std::memcpy(&now, fields + k * sizeof(now), sizeof(now));
+    compare(words[k], now);
+  }
   if (isDictIterator(type) && as<DictIterator>(iterator)->dict != nullptr)
-    words.back() = static_cast<uint64_t>(PyDict_GET_SIZE(as<DictIterator>(iterator)->dict));
+    compare(words.back(), static_cast<uint64_t>(PyDict_GET_SIZE(as<DictIterator>(iterator)->dict)));
   if (isSetIterator(type) && as<SetIterator>(iterator)->set != nullptr)
-    words.back() = static_cast<uint64_t>(PySet_GET_SIZE(as<SetIterator>(iterator)->set));
-  return words;
+    compare(words.back(), static_cast<uint64_t>(PySet_GET_SIZE(as<SetIterator>(iterator)->set)));
+  return moved;
 }
 
 std::optional<int64_t> nextNumber(PyObject* enumerate) {

@@ -45,7 +45,8 @@ bool agreesWithHint(PyObject* iterator, PyObject* container, const IteratorState
 // What has changed when an iterator of C code is somewhere else: the words behind its head, and the size of
 // its dict or set.
 using IteratorWords = std::array<uint64_t, 7>;
-IteratorWords wordsOf(PyObject* iterator);
+// Compares `words` with what they are now, and makes them so. A recording asks it some ten thousand times.
+bool hasMoved(PyObject* iterator, IteratorWords& words);
 
 // The number that an enumerate() gives next; nothing if it is none, or a huge one.
 std::optional<int64_t> nextNumber(PyObject* enumerate);

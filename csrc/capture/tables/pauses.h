@@ -5,6 +5,8 @@
 // Example: { Paused paused(pauses); flow = rec.execute(act, instr); }
 #pragma once
 
+#include <cstdint>
+
 namespace kintsugi::capture {
 
 class Pauses {
@@ -15,13 +17,15 @@ class Pauses {
 
   // True if code of the program's own has run in a pause since expectNoCalls().
   bool calledBack() const { return calledBack_; }
-  void noteCallback() { calledBack_ = true; }
+  void noteCallback() { calledBack_ = true, ++callbacks_; }
+  uint64_t callbacks() const { return callbacks_; }  // so many in all
   void expectNoCalls() { calledBack_ = false; }
 
  private:
   friend class Paused;
   int depth_ = 0;
   bool calledBack_ = false;
+  uint64_t callbacks_ = 0;
 };
 
 // One such stretch. Lives on the C stack.
