@@ -4,7 +4,8 @@ For each group of cases, each tree has a process of its own that has warmed up a
 turns, round by round, so that what else the machine does meets both. Both run this tree's benches: only the package
 that is imported is another. Times are processor time of all threads. A ratio is this tree's time by the other's, the
 median of the rounds' pairs, with the quartiles beside it: where 1 lies between them, no difference was seen.
-`make figures` takes what `--output` writes (`ARGS="--record FILE"`).
+`make figures` takes what `--output` writes (`ARGS="--record FILE"`). The other tree has to lie where it was built: its
+module loads the rest of it from there.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ FIGURES = re.compile(r"<!-- BEGIN figures\b.*?-->\n(.*?)<!-- (END figures) -->",
 DEMO = re.compile(r"<!-- BEGIN demo output.*?<!-- END demo output -->", re.DOTALL)
 DEMO_ORIGIN = re.compile(r"\nOf commit `[0-9a-f]{7,40}`, \d{4}-\d{2}-\d{2}\.\n<!-- END")
 ORIGIN = re.compile(r"`[0-9a-f]{7,40}`, \d{4}-\d{2}-\d{2} \|$")
-COMMAND = re.compile(r"`(make|scripts/\w+\.py) ?[^`]*`")
+COMMAND = re.compile(r"`(make|python -m bench\.\w+|scripts/\w+\.py) ?[^`]*`")
 UNMEASURED = "Not measured yet."
 TARGET = re.compile(r"^make ([a-z][\w-]*)")
 # Made by a build or by a run, so not part of the tree.
