@@ -259,7 +259,8 @@ void Recorder::syncIterators(const Instr& instr) {
 void Recorder::noteMoves(const Instr& instr) {
   const bool drops = kDrops[instr.op] && watched_.empty() && finalized_.empty() && finalizers_.empty();
   const bool calledBack = std::exchange(callbacks_, pauses_.callbacks()) != pauses_.callbacks();
-  const bool still = kMovesObjects[instr.op] || ((kReads[instr.op] || drops) && !calledBack);
+  // RESUME, too, may have run a handler of a signal.
+  const bool still = (kMovesObjects[instr.op] || kReads[instr.op] || drops) && !calledBack;
   iteratorsMoved_ = iteratorsMoved_ || !still;
 }
 

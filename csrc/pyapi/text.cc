@@ -7,6 +7,7 @@ namespace kintsugi::pyapi {
 namespace {
 
 std::string encodedBy(PyObject* text, const char* errors) {
+  if (PyUnicode_IS_ASCII(text)) return std::string(ascii(text));  // most names: no other object is made
   const Ref<> bytes = steal(PyUnicode_AsEncodedString(text, "utf-8", errors));
   if (!bytes) PyErr_Clear();
   return bytes
