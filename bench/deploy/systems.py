@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from bench.deploy.models import Tensors
+from bench.systems import in_our_memory
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PEERS = ROOT / "build" / "peers"
@@ -63,10 +64,7 @@ def _freezing(module: nn.Module, inputs: Tensors, threads: int, folder: pathlib.
 
 def _in_our_memory(compiler: Compiler) -> Compiler:
     def compile(module: nn.Module, inputs: Tensors, threads: int, folder: pathlib.Path) -> Call:
-        from kintsugi import _C
-
-        call = compiler(module, inputs, threads, folder)
-        return lambda: _C.call_in_run_memory(call)
+        return in_our_memory(compiler(module, inputs, threads, folder))
 
     return compile
 
