@@ -78,7 +78,8 @@ bool Run::writesHold() const {
   return true;
 }
 
-// In front of an operator the GIL need not be held: then the number of switches is a hint.
+// In front of an operator the GIL need not be held: then the number of switches is a hint. What is looked at
+// there is less (inputs may be dead), so a step that acts behind it looks again, at all of it.
 void Run::revalidate(const Step& step) {
   constexpr uint64_t kInterval = 5'000'000;  // ns: as often as CPython lets threads run by default
   if (!step.acts) {
@@ -90,7 +91,7 @@ void Run::revalidate(const Step& step) {
     revalidatedAt_ = now;
     gil_.hold();
   }
-  switches_ = pyapi::gilSwitches(tstate_);
+  if (step.acts) switches_ = pyapi::gilSwitches(tstate_);
   leaveSoon_ = leaveSoon_ || !readsHold(step.acts);
   if (!step.acts) gil_.release();
 }

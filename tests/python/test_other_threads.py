@@ -543,6 +543,41 @@ def test_threads_exclude_each_other_by_writes(function: Callable[..., Any], back
     assert shared.count == 300
 
 
+def count_behind_long_operators(x, shared):
+    for _ in range(6):
+        x = x @ x
+        x = x / x.norm()
+    shared.token.pop()
+    value = shared.count
+    shared.count = value + 1
+    shared.token.append(1)
+    return x + value
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_a_number_that_changes_during_long_operators_is_read_anew(backend: str) -> None:
+    """Operators that take longer than the 5 ms after which a run looks what others have changed."""
+    shared = types.SimpleNamespace(count=0, token=[1])
+    compiled = kintsugi.compile(count_behind_long_operators, backend=backend)
+    x = torch.randn(768, 768)
+    with torch.no_grad():
+        for _ in range(3):
+            begin = time.perf_counter()
+            compiled(x, shared)
+            took = time.perf_counter() - begin
+        for share in (0.2, 0.4, 0.6, 0.8):
+
+            def add(after: float) -> None:
+                time.sleep(after)
+                shared.count += 1000
+
+            other = threading.Thread(target=add, args=(took * share,))
+            other.start()
+            compiled(x, shared)
+            other.join()
+    assert shared.count == 4007
+
+
 def steps_until_told(x, shared):
     for _ in range(40):
         if shared.stop:
