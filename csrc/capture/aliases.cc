@@ -20,7 +20,7 @@ bool rename(const AliasList& aliases, Shadow& shadow) {
   return true;
 }
 
-void renameAll(const AliasList& aliases, std::vector<Shadow>& shadows) {
+void renameAll(const AliasList& aliases, Shadows& shadows) {
   for (Shadow& shadow : shadows) rename(aliases, shadow);
 }
 

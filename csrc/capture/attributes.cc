@@ -144,7 +144,7 @@ AttributePlan planNamedFrame(RecordContext& rec, PyObject* function, Shadow shad
 
 // A tuple of classes, some of which the trace may have made.
 Shadow classTuple(RecordContext& rec, PyObject* tuple) {
-  std::vector<Shadow> parts;
+  Shadows parts;
   bool ours = false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
     parts.push_back(virtualShadowOf(rec, Shadow::constant(), PyTuple_GET_ITEM(tuple, i)));
@@ -468,7 +468,7 @@ AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object
 // A tuple that C code has built from objects of the trace.
 std::optional<Shadow> tupleOfKnown(RecordContext& rec, PyObject* tuple) {
   if (auto known = rec.objects.knownObject(tuple)) return known;
-  std::vector<Shadow> parts;
+  Shadows parts;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
     auto part = rec.objects.knownObject(PyTuple_GET_ITEM(tuple, i));
     if (!part || !part->isVirtual()) return std::nullopt;

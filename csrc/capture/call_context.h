@@ -152,8 +152,8 @@ struct PendingFrame {
   PyObject* code = nullptr;
   pyapi::Ref<> function;
   Shadow functionShadow;
-  std::vector<PyObject*> args;
-  std::vector<Shadow> shadows;
+  PooledVector<PyObject*> args;
+  Shadows shadows;
   size_t positional = 0;
   PyObject* kwnames = nullptr;
   CallSite site;

@@ -110,7 +110,7 @@ bool Callees::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& p
   }
   int next = parameters;
   if (pyapi::flagsOf(code) & CO_VARARGS) {
-    std::vector<Shadow> rest;
+    Shadows rest;
     for (size_t i = pyapi::argumentCount(code); i < pending.positional; ++i) {
       rest.push_back(pending.shadows[i]);
       use(i);
@@ -222,7 +222,7 @@ bool Callees::recordReturn(ShadowFrame& frame, Shadow shadow, PyObject* object) 
 // The consumer of a generator that the trace has made is about to take all of its items.
 void Callees::expectItems(Shadow generator) { expected_.collectFrom(virtuals_[generator]); }
 
-std::vector<Shadow> Callees::takeItems() { return expected_.takeItems(); }
+Shadows Callees::takeItems() { return expected_.takeItems(); }
 
 // super() without arguments: the class is in the free variable `__class__`, the object is the first local.
 void Callees::superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& self, Shadow& selfShadow) {

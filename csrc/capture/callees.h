@@ -85,7 +85,7 @@ class Callees final : public GeneratorCloser, public FrameCalls {
   void closeGenerator(Virtual& generator) override;
   // The consumer of a generator is about to take all of its items.
   void expectItems(Shadow generator);
-  std::vector<Shadow> takeItems();
+  Shadows takeItems();
 
   bool isOpaqueCode(PyObject* code) const;
   void superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& self, Shadow& selfShadow);

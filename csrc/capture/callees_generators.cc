@@ -155,7 +155,7 @@ Flow Callees::callInPlace(ShadowFrame& frame, Activation& act, const Instr& inst
   }
   pending.positional = pending.args.size();
   pending.site = roles_.states.callSite(instr, static_cast<size_t>(count));
-  std::vector<PyObject*> args = pending.args;
+  PooledVector<PyObject*> args = pending.args;
   expectFrame(std::move(pending));
   pyapi::Ref<> result;
   {

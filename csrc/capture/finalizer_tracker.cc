@@ -130,8 +130,8 @@ Py_ssize_t FinalizerTracker::ownReferences(PyObject* object) const {
 }
 
 // Moves the recorder's own references out. Dropping the last of them may destroy the object.
-std::vector<pyapi::Ref<>> FinalizerTracker::takeReferences(PyObject* object) {
-  std::vector<pyapi::Ref<>> taken;
+Refs FinalizerTracker::takeReferences(PyObject* object) {
+  Refs taken;
   if (pyapi::Ref<> kept = tables_.kept.take(object)) taken.push_back(std::move(kept));
   if (pyapi::Ref<> written = tables_.overlays.take(object)) taken.push_back(std::move(written));
   return taken;
@@ -217,7 +217,7 @@ void FinalizerTracker::runFinalizer(Tracked tracked) {
   tracked = std::move(tracked_.front());
   tracked_.erase(tracked_.begin());
   host_.expectWrites();
-  std::vector<pyapi::Ref<>> last = takeReferences(object);
+  Refs last = takeReferences(object);
   tables_.sources.forget(object);
   bool revived = false;
   {

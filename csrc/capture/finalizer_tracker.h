@@ -105,7 +105,7 @@ class FinalizerTracker {
   void closeDroppedGenerators();
   void dropParts(const Tracked& gone);
   Py_ssize_t ownReferences(PyObject* object) const;
-  std::vector<pyapi::Ref<>> takeReferences(PyObject* object);
+  Refs takeReferences(PyObject* object);
 
   Tables tables_;
   Host& host_;

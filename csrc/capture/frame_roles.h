@@ -20,7 +20,7 @@ enum class CallKind : uint8_t;
 // What a frame begins with: cells, and the arguments that it gathers. Played by Objects.
 class FrameObjects {
  public:
-  virtual Shadow tupleOf(PyObject* tuple, std::vector<Shadow> parts) = 0;
+  virtual Shadow tupleOf(PyObject* tuple, Shadows parts) = 0;
   virtual Shadow newCell(PyObject* cell, Shadow content) = 0;
   virtual std::optional<Shadow> closureCell(ShadowFrame& frame, int index, PyObject* cell) = 0;
   virtual std::optional<Shadow> elementOf(Shadow shadow, PyObject* sequence, Py_ssize_t index) = 0;
@@ -33,11 +33,10 @@ class FrameObjects {
 class FrameStates {
  public:
   virtual bool isRunning(ir::RecipeId recipe) const = 0;
-  virtual CallSite callSite(const Instr& instr, size_t popped, std::vector<Shadow> extra = {},
+  virtual CallSite callSite(const Instr& instr, size_t popped, Shadows extra = {},
                             ir::ReturnAction action = ir::ReturnAction::kPush) = 0;
-  virtual ir::StateId makeState(ShadowFrame& frame, int32_t pc, size_t popped,
-                                const std::vector<Shadow>& extra, ir::ReturnAction action,
-                                ir::Operand replacement) = 0;
+  virtual ir::StateId makeState(ShadowFrame& frame, int32_t pc, size_t popped, const Shadows& extra,
+                                ir::ReturnAction action, ir::Operand replacement) = 0;
 
  protected:
   ~FrameStates() = default;

@@ -216,6 +216,8 @@ void Guards::guardType(Shadow shadow, PyObject* object) {
     return;
   }
   guard(GuardKind::kType, shadow.sourceId(), constId(reinterpret_cast<PyObject*>(Py_TYPE(object))));
+  // What C code does with the object follows from the class that there is by then: it may get a `__len__`.
+  if (!torchapi::isTensor(object)) guardTypeVersion(Py_TYPE(object));
 }
 
 namespace {
@@ -328,6 +330,7 @@ bool Guards::pinDeep(Shadow& shadow, PyObject* object) {
     roles_.breaks.abort(diag::Code::KTG0302, {"dict"});
     return false;
   }
+  guardTypeVersion(Py_TYPE(object));  // its class says how it compares and hashes
   return pin(shadow, object);
 }
 

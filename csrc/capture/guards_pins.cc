@@ -105,6 +105,11 @@ bool Guards::pinTruth(Shadow shadow, PyObject* object) {
     guardTypeVersion(type);
     return pinLength(shadow, object);
   }
+  // A partial, say, or a static method: asking here would be once more than the program asks.
+  if (method != nullptr && Py_TYPE(method) != &PyWrapperDescr_Type) {
+    roles_.breaks.abort(diag::Code::KTG0101, {pyapi::typeName(type)});
+    return false;
+  }
   Operand operand;  // C code decides the truth
   if (!roles_.breaks.isLive() || !roles_.snapshots.operandOf(shadow, object, operand)) {
     roles_.breaks.abort(diag::Code::KTG0101, {pyapi::typeName(type)});
@@ -116,6 +121,7 @@ bool Guards::pinTruth(Shadow shadow, PyObject* object) {
     roles_.breaks.abort(diag::Code::KTG0101, {pyapi::typeName(type)});
     return false;
   }
+  guardType(shadow, object);
   return pinAnswer("truth", {operand}, truth == 1 ? Py_True : Py_False);
 }
 

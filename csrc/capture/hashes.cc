@@ -9,7 +9,9 @@
 namespace kintsugi::capture {
 
 bool isHashedInPython(PyObject* object) {
-  const bool inPython = pythonMethod(object, "__hash__") != nullptr;
+  // A `__hash__` that is no slot of a type in C may be anything: a partial, a static method.
+  PyObject* method = specialMethod(Py_TYPE(object), "__hash__");
+  const bool inPython = method != nullptr && method != Py_None && Py_TYPE(method) != &PyWrapperDescr_Type;
   if (PyTuple_Check(object) && !inPython) {
     PyObject** items = PySequence_Fast_ITEMS(object);
     return std::any_of(items, items + PyTuple_GET_SIZE(object), isHashedInPython);

@@ -9,7 +9,7 @@ namespace kintsugi::capture {
 
 using ir::Op;
 
-std::vector<Shadow>* listParts(RecordContext& rec, Shadow list, PyObject* object) {
+Shadows* listParts(RecordContext& rec, Shadow list, PyObject* object) {
   if (!PyList_Check(object) || list.isValue() || list.isNull()) return nullptr;
   if (list.isVirtual()) {
     Virtual& v = rec.objects.virtualOf(list);
@@ -75,7 +75,7 @@ bool extendList(RecordContext& rec, Shadow list, PyObject* object, Shadow more, 
   } else {
     Overlay& overlay = rec.objects.makeOverlay(object);
     if (pairs) overlay.dirty = true;
-    std::vector<Shadow>& known = overlay.parts ? *overlay.parts : overlay.tail;
+    Shadows& known = overlay.parts ? *overlay.parts : overlay.tail;
     known.insert(known.end(), parts->begin(), parts->end());
   }
   rec.objects.noteChange(list);
@@ -95,7 +95,7 @@ void pairElements(RecordContext& rec, Shadow list, PyObject* object, Shadow more
 
 bool storeElement(RecordContext& rec, Shadow list, PyObject* object, Py_ssize_t index, Shadow value,
                   PyObject* real) {
-  std::vector<Shadow>* parts = listParts(rec, list, object);
+  Shadows* parts = listParts(rec, list, object);
   if (parts == nullptr) return false;
   auto n = static_cast<Py_ssize_t>(parts->size());
   if (index < 0) index += n;
@@ -115,7 +115,7 @@ bool storeElement(RecordContext& rec, Shadow list, PyObject* object, Py_ssize_t 
 
 bool storeSlice(RecordContext& rec, Shadow list, PyObject* object, Shadow& key, PyObject* slice, Shadow value,
                 PyObject* real) {
-  std::vector<Shadow>* parts = listParts(rec, list, object);
+  Shadows* parts = listParts(rec, list, object);
   bool sequence = PyList_CheckExact(real) || PyTuple_CheckExact(real) || PyRange_Check(real);
   if (parts == nullptr || real == object || !sequence || value.isValue() || !rec.guards.pinDeep(key, slice))
     return false;
@@ -146,7 +146,7 @@ bool storeSlice(RecordContext& rec, Shadow list, PyObject* object, Shadow& key, 
 
 bool clearElements(RecordContext& rec, Shadow list, PyObject* object) {
   if (list.isVirtual()) {
-    std::vector<Shadow>* parts = listParts(rec, list, object);
+    Shadows* parts = listParts(rec, list, object);
     if (parts == nullptr || (isSharedList(rec, list) && !rec.heap.emitMethod("clear", list, object, {})))
       return false;
     parts->clear();
@@ -156,7 +156,7 @@ bool clearElements(RecordContext& rec, Shadow list, PyObject* object) {
       return false;
     }
     Overlay& overlay = rec.objects.makeOverlay(object);
-    overlay.parts = std::vector<Shadow>{};  // the old length does not matter any more
+    overlay.parts = Shadows{};  // the old length does not matter any more
     overlay.tail.clear();
     overlay.dirty = false;
   }
@@ -190,7 +190,7 @@ bool deleteElements(RecordContext& rec, Shadow list, PyObject* object, Shadow& k
       specialMethod(Py_TYPE(object), "clear") == specialMethod(&PyList_Type, "clear")) {
     return clearElements(rec, list, object);
   }
-  std::vector<Shadow>* parts = listParts(rec, list, object);
+  Shadows* parts = listParts(rec, list, object);
   if (parts == nullptr || !rec.guards.pinDeep(key, index)) return false;
   auto n = static_cast<Py_ssize_t>(parts->size());
   Py_ssize_t start = 0, stop = 0, step = 1, count = 1;

@@ -12,7 +12,7 @@
 namespace kintsugi::capture {
 
 // The shadows of the elements, to be changed along with the list. The length of an older list is guarded.
-std::vector<Shadow>* listParts(RecordContext& rec, Shadow list, PyObject* object);
+Shadows* listParts(RecordContext& rec, Shadow list, PyObject* object);
 // True if others hold the list as well, so that a change is an effect.
 bool isSharedList(RecordContext& rec, Shadow list);
 

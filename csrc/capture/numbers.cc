@@ -68,7 +68,7 @@ bool isNumberValue(RecordContext& rec, Shadow shadow) {
 
 bool variesAsNumber(RecordContext& rec, Shadow shadow, PyObject* object) {
   if (shadow.isVirtual() && PyTuple_Check(object)) {
-    const std::vector<Shadow> parts = rec.objects.virtualOf(shadow).parts;
+    const Shadows parts = rec.objects.virtualOf(shadow).parts;
     for (size_t i = 0; i < parts.size(); ++i) {
       if (variesAsNumber(rec, parts[i], PyTuple_GET_ITEM(object, static_cast<Py_ssize_t>(i)))) return true;
     }

@@ -38,7 +38,7 @@ std::optional<Shadow> Objects::knownObject(PyObject* object) {
   return std::nullopt;
 }
 
-Shadow Objects::tupleOf(PyObject* tuple, std::vector<Shadow> parts) {
+Shadow Objects::tupleOf(PyObject* tuple, Shadows parts) {
   if (PyTuple_CheckExact(tuple) && PyTuple_GET_SIZE(tuple) == 0) return Shadow::constant();
   bool constant = true;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -98,14 +98,14 @@ std::optional<Shadow> Objects::elementOf(Shadow shadow, PyObject* sequence, Py_s
   }
 }
 
-std::optional<std::vector<Shadow>> Objects::elementsOf(Shadow shadow, PyObject* sequence) {
+std::optional<Shadows> Objects::elementsOf(Shadow shadow, PyObject* sequence) {
   if (!PyTuple_Check(sequence) && !PyList_Check(sequence)) return std::nullopt;
   Py_ssize_t n = Py_SIZE(sequence);
   if (shadow.isSource() || (shadow.isConst() && PyList_Check(sequence))) {
     Overlay* overlay = overlayOf(sequence);
     if (overlay != nullptr && !fitsList(*overlay)) return std::nullopt;
     if (overlay != nullptr && overlay->parts) {
-      const std::vector<Shadow> parts = *overlay->parts;
+      const Shadows parts = *overlay->parts;
       for (size_t i = 0; i < parts.size(); ++i) {
         if (!fitsElement(parts[i], sequence, PySequence_Fast_ITEMS(sequence)[i])) return std::nullopt;
       }
@@ -115,7 +115,7 @@ std::optional<std::vector<Shadow>> Objects::elementsOf(Shadow shadow, PyObject* 
     Py_ssize_t added = overlay != nullptr ? static_cast<Py_ssize_t>(overlay->tail.size()) : 0;
     roles_.containers.guardLength(Shadow::source(source), sequence, n - added);
   }
-  std::vector<Shadow> result;
+  Shadows result;
   result.reserve(n);
   for (Py_ssize_t i = 0; i < n; ++i) {
     auto part = elementOf(shadow, sequence, i);

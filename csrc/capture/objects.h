@@ -55,7 +55,7 @@ class Objects final : public KnownObjects, public ContainerReads, public Sequenc
   Shadow newCell(PyObject* cell, Shadow content) override;
   Shadow newIterator(PyObject* iterator, Shadow shadow, PyObject* object);
   // A constant if all parts are.
-  Shadow tupleOf(PyObject* tuple, std::vector<Shadow> parts) override;
+  Shadow tupleOf(PyObject* tuple, Shadows parts) override;
   Virtual& virtualOf(Shadow shadow) { return virtuals_[shadow]; }
   // A virtual object that unknown code may have changed is read like an older one.
   Shadow current(Shadow shadow) override;
@@ -73,10 +73,10 @@ class Objects final : public KnownObjects, public ContainerReads, public Sequenc
   bool setAttrShadow(Virtual& v, PyObject* n, Shadow value) { return virtuals_.setAttribute(v, n, value); }
 
   // Parts of containers. Elements of a list or tuple: guards the length of a source.
-  std::optional<std::vector<Shadow>> elementsOf(Shadow shadow, PyObject* sequence) override;
+  std::optional<Shadows> elementsOf(Shadow shadow, PyObject* sequence) override;
   std::optional<Shadow> elementOf(Shadow shadow, PyObject* sequence, Py_ssize_t index) override;
   Shadow dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObject* value) override;
-  std::optional<std::vector<Shadow>> dictParts(Shadow shadow, PyObject* dict, int64_t what);
+  std::optional<Shadows> dictParts(Shadow shadow, PyObject* dict, int64_t what);
   std::optional<Shadow> closureCell(ShadowFrame& frame, int index, PyObject* cell) override;
   bool plainIteration(PyObject* dict);   // a dict, or a subclass that does not override iteration
   bool plainMembership(PyObject* dict);  // a dict, or a subclass that does not override `in`
@@ -97,7 +97,7 @@ class Objects final : public KnownObjects, public ContainerReads, public Sequenc
   bool isDirty(PyObject* container);  // changed in a way that is not tracked, or of a length that varies
 
   // Iteration. The shadows of all items that iterating over an object would give; nothing is consumed.
-  std::optional<std::vector<Shadow>> iterated(Shadow shadow, PyObject* object);
+  std::optional<Shadows> iterated(Shadow shadow, PyObject* object);
   Shadow itemOf(Shadow iterable, Shadow part, PyObject* item);  // the shadow of one item
   // Before an iterator is asked for its next item, and after it has given one.
   bool prepareNext(Shadow iterator, CallSite site = {});  // the site of a generator's frame
@@ -111,7 +111,7 @@ class Objects final : public KnownObjects, public ContainerReads, public Sequenc
  private:
   void follow(Virtual& v);
   std::optional<Shadow> advanceSequence(Virtual& v, PyObject* container, PyObject* item);
-  std::optional<std::vector<Shadow>> itemsLeft(const Virtual& v);
+  std::optional<Shadows> itemsLeft(const Virtual& v);
 
   const Roles& roles_;
   DeadObjects& dead_;

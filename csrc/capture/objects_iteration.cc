@@ -17,21 +17,21 @@ using ir::Op;
 
 // The shadows of all items that iterating over the object would give; nothing is consumed. Nothing: not
 // known.
-std::optional<std::vector<Shadow>> Objects::iterated(Shadow shadow, PyObject* object) {
+std::optional<Shadows> Objects::iterated(Shadow shadow, PyObject* object) {
   if (PyTuple_Check(object) || PyList_Check(object)) return elementsOf(shadow, object);
   if (shadow.isConst() && roles_.containers.isFrozen(object) && PyObject_Size(object) >= 0) {
-    return std::vector<Shadow>(static_cast<size_t>(PyObject_Size(object)), Shadow::constant());
+    return Shadows(static_cast<size_t>(PyObject_Size(object)), Shadow::constant());
   }
   PyErr_Clear();
   if (PyRange_Check(object) || PyUnicode_CheckExact(object) || PyBytes_CheckExact(object)) {
     if (!roles_.guards.pin(shadow, object)) return std::nullopt;
     Py_ssize_t n = PyObject_Size(object);
-    return std::vector<Shadow>(n, Shadow::constant());
+    return Shadows(n, Shadow::constant());
   }
   if (PyDict_Check(object) && plainDict(object)) return dictParts(shadow, object, 0);
   if (PyAnySet_CheckExact(object) && orderIsKnown(shadow, object)) {
     if (!roles_.containers.pinContainer(shadow, object)) return std::nullopt;
-    return std::vector<Shadow>(PySet_GET_SIZE(object), Shadow::constant());
+    return Shadows(PySet_GET_SIZE(object), Shadow::constant());
   }
   if (!shadow.isVirtual()) return std::nullopt;
   Virtual& v = virtualOf(shadow);
@@ -60,9 +60,9 @@ bool canName(BreakSink& breaks, PyObject* key) {
 }  // namespace
 
 // `what`: 0 keys, 1 values, 2 items
-std::optional<std::vector<Shadow>> Objects::dictParts(Shadow shadow, PyObject* dict, int64_t what) {
+std::optional<Shadows> Objects::dictParts(Shadow shadow, PyObject* dict, int64_t what) {
   if (!roles_.containers.pinKeys(shadow, dict)) return std::nullopt;
-  std::vector<Shadow> parts;
+  Shadows parts;
   pyapi::Ref<> keys =
       pyapi::steal(PySequence_List(dict));  // in the order of iteration, OrderedDict's own included
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
@@ -107,9 +107,9 @@ Shadow Objects::newIterator(PyObject* iterator, Shadow shadow, PyObject* object)
 }
 
 // The shadows of the items that an iterator has still to give. Nothing: not known, or it is going to raise.
-std::optional<std::vector<Shadow>> Objects::itemsLeft(const Virtual& v) {
+std::optional<Shadows> Objects::itemsLeft(const Virtual& v) {
   const auto state = stateOf(v);
-  if (state && state->ended) return std::vector<Shadow>{};
+  if (state && state->ended) return Shadows{};
   if (state && state->broken) return std::nullopt;
   const int64_t place = state ? state->place : v.index;
   auto all = iterated(v.parts[0], v.partObjects[0].get());
@@ -122,7 +122,7 @@ std::optional<std::vector<Shadow>> Objects::itemsLeft(const Virtual& v) {
   }
   if (place > size) {  // of a list that has become shorter
     const bool ends = state && pyapi::sequenceIteratorOf(v.object.get()) != nullptr;
-    return ends ? std::optional(std::vector<Shadow>{}) : std::nullopt;
+    return ends ? std::optional(Shadows{}) : std::nullopt;
   }
   if (state && !state->plain) return std::nullopt;
   all->erase(all->begin(), all->begin() + place);
@@ -193,7 +193,7 @@ std::optional<Shadow> Objects::advance(Shadow iterator, PyObject* item) {
       const int64_t at = v.index++;
       if (PyDict_Check(container)) return Shadow::constant();
       if (v.parts[0].isVirtual() && virtualOf(v.parts[0]).kind == VirtualKind::kDeque) {
-        const std::vector<Shadow>& parts = virtualOf(v.parts[0]).parts;
+        const Shadows& parts = virtualOf(v.parts[0]).parts;
         return static_cast<size_t>(at) < parts.size() ? std::optional(parts[static_cast<size_t>(at)])
                                                       : std::nullopt;
       }
@@ -213,8 +213,8 @@ std::optional<Shadow> Objects::advance(Shadow iterator, PyObject* item) {
       return tupleOf(item, {Shadow::constant(), *part});
     }
     case VirtualKind::kZip: {
-      std::vector<Shadow> inner = v.parts;
-      std::vector<Shadow> parts;
+      Shadows inner = v.parts;
+      Shadows parts;
       if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != static_cast<Py_ssize_t>(inner.size()))
         return std::nullopt;
       for (size_t i = 0; i < inner.size(); ++i) {
@@ -306,7 +306,7 @@ bool Objects::exhausted(Shadow iterator) {
   Virtual& v = virtualOf(iterator);
   if (v.kind == VirtualKind::kEnumerate) return exhausted(v.parts[0]);
   if (v.kind == VirtualKind::kZip) {
-    for (Shadow part : std::vector<Shadow>(v.parts)) {
+    for (Shadow part : Shadows(v.parts)) {
       if (exhausted(part)) return true;
     }
     return v.parts.empty();

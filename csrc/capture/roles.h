@@ -161,7 +161,7 @@ class ContainerReads {
 // Elements of lists and tuples. Played by Objects.
 class SequenceReads {
  public:
-  virtual std::optional<std::vector<Shadow>> elementsOf(Shadow shadow, PyObject* sequence) = 0;
+  virtual std::optional<Shadows> elementsOf(Shadow shadow, PyObject* sequence) = 0;
   virtual bool fitsList(const Overlay& overlay) = 0;
 
  protected:

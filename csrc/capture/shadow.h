@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "capture/interpreter.h"
+#include "capture/shadow_pool.h"
 #include "ir/trace.h"
 #include "pyapi/ref.h"
 #include "support/check.h"
@@ -95,13 +96,15 @@ struct NamedRecipe {
   ir::RecipeId recipe = ir::kNone;
 };
 
+using Shadows = PooledVector<Shadow>;
+using Refs = PooledVector<pyapi::Ref<>>;
+
 struct ShadowFrame;
-struct Virtual {
+struct Virtual : Pooled {
   VirtualKind kind = VirtualKind::kOpaque;
   pyapi::Ref<> object;
-  std::vector<Shadow> parts;
-  std::vector<pyapi::Ref<>>
-      partObjects;  // the real parts, where the object itself does not hold them in this order
+  Shadows parts;
+  Refs partObjects;  // the real parts, where the object itself does not hold them in this order
   int64_t index = 0;
   pyapi::Ref<> attrs;    // dict: name -> encoded shadow
   pyapi::Ref<> entries;  // dict: key -> encoded shadow, in the order of the real dict
@@ -132,7 +135,7 @@ struct CallSite {
   const Instr* instr = nullptr;  // null: the entry frame, or a call by C code
   size_t popped = 0;             // stack slots that the call takes
   bool again = false;            // the instruction is executed again, with the result as its operand
-  std::vector<Shadow> extra;     // what the instruction pushes before the result (only nulls and values)
+  Shadows extra;                 // what the instruction pushes before the result (only nulls and values)
   ir::ReturnAction action = ir::ReturnAction::kPush;
   Shadow replacement;  // see ir::ReturnAction
   pyapi::Ref<> replacementObject;
@@ -147,19 +150,19 @@ struct ShadowFrame;
 // The value stack of a frame as it was when the current instruction began.
 struct StackBefore {
   const ShadowFrame* frame = nullptr;
-  std::vector<Shadow> shadows;
-  std::vector<pyapi::Ref<>> objects;
+  Shadows shadows;
+  Refs objects;
 };
 
 // The recorder's view of one observed frame.
-struct ShadowFrame {
+struct ShadowFrame : Pooled {
   Activation* act = nullptr;
   ShadowFrame* caller = nullptr;
   PyCodeObject* code = nullptr;
   pyapi::Ref<> function;
   Shadow functionShadow;
-  std::vector<Shadow> locals;
-  std::vector<Shadow> stack;
+  Shadows locals;
+  Shadows stack;
   CallSite site;            // how the caller waits for this frame's result
   bool pinResult = false;   // C code converts the result, so it has to be a constant
   bool rebuildable = true;  // this frame and its callers can be rebuilt on an exit

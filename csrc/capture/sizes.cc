@@ -349,7 +349,7 @@ std::optional<Flow> readSizes(CallContext& ctx, Shadow& result) {
     result = sizeValue(rec, tensor, op, dim);
     return flow;
   }
-  std::vector<Shadow> parts;
+  Shadows parts;
   for (int64_t d = 0; d < rank; ++d) parts.push_back(sizeValue(rec, tensor, op, d));
   result = rec.objects.tupleOf(ctx.act.peek(1), std::move(parts));
   return flow;

@@ -16,9 +16,8 @@ namespace kintsugi::capture {
 
 using ir::Operand;
 
-ir::StateId Snapshots::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
-                                 const std::vector<Shadow>& extra, ir::ReturnAction action,
-                                 Operand replacement) {
+ir::StateId Snapshots::makeState(ShadowFrame& frame, int32_t pc, size_t popped, const Shadows& extra,
+                                 ir::ReturnAction action, Operand replacement) {
   ir::FrameState state;
   state.parent = callerState(frame);
   state.code = recipes_.constId(reinterpret_cast<PyObject*>(frame.code));
@@ -54,7 +53,7 @@ ir::StateId Snapshots::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
   const StackBefore* before = instruction_.stackBefore();
   const bool half =
       before != nullptr && before->frame == &frame && pc == instruction_.instr()->start && popped == 0;
-  const std::vector<Shadow>& stack = half ? before->shadows : frame.stack;
+  const Shadows& stack = half ? before->shadows : frame.stack;
   const auto stackObject = [&](size_t i) {
     if (act.sp == nullptr) return pyapi::waitingStackAt(act.frame, static_cast<int>(i));
     return half ? before->objects[i].get() : base[i];
@@ -90,8 +89,7 @@ ir::StateId Snapshots::stateBefore() {
   return instruction_.state();
 }
 
-CallSite Snapshots::callSite(const Instr& instr, size_t popped, std::vector<Shadow> extra,
-                             ir::ReturnAction action) {
+CallSite Snapshots::callSite(const Instr& instr, size_t popped, Shadows extra, ir::ReturnAction action) {
   CallSite site;
   site.instr = &instr;
   site.popped = popped;

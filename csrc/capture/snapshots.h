@@ -47,7 +47,7 @@ class Snapshots final : public SnapshotMaker, public FrameStates {
         recipes_(roles.constants, roles.known, document.trace, exceptions, virtuals) {}
 
   ir::StateId stateBefore() override;
-  CallSite callSite(const Instr& instr, size_t popped, std::vector<Shadow> extra = {},
+  CallSite callSite(const Instr& instr, size_t popped, Shadows extra = {},
                     ir::ReturnAction action = ir::ReturnAction::kPush) override;
   bool operandOf(Shadow shadow, PyObject* object, ir::Operand& out) override {
     return recipes_.operandOf(shadow, object, out);
@@ -56,7 +56,7 @@ class Snapshots final : public SnapshotMaker, public FrameStates {
   // Builds a virtual object here, because something outside the trace will hold it.
   bool escape(Shadow& shadow, PyObject* object) override;
   bool escapeHandled() override;
-  ir::StateId makeState(ShadowFrame& frame, int32_t pc, size_t popped, const std::vector<Shadow>& extra,
+  ir::StateId makeState(ShadowFrame& frame, int32_t pc, size_t popped, const Shadows& extra,
                         ir::ReturnAction action, ir::Operand replacement) override;
   bool isRunning(ir::RecipeId recipe) const override { return recipes_.isRunning(recipe); }
   size_t partCount() const { return recipes_.partCount(); }

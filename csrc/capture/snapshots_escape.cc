@@ -82,7 +82,7 @@ std::vector<std::pair<Shadow, PyObject*>> Snapshots::escapingParts(const Virtual
       if (part.isVirtual()) parts.emplace_back(part, virtuals_[part].object.get());
     }
   } else if (v.kind == VirtualKind::kGenerator || v.kind == VirtualKind::kDeque) {
-    std::vector<Shadow> slots = v.kind == VirtualKind::kDeque ? v.parts : std::vector<Shadow>{};
+    Shadows slots = v.kind == VirtualKind::kDeque ? v.parts : Shadows{};
     if (v.frame) {
       slots = v.frame->locals;
       slots.insert(slots.end(), v.frame->stack.begin(), v.frame->stack.end());

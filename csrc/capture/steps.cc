@@ -248,7 +248,7 @@ Flow Steps::callStep(CallValues& ctx, CallKind kind, const char* reason, Shadow&
   finalized_.freeForStep();
   if (!callOperands(ctx, kind, operands)) return execute(ctx.act, ctx.instr);
   ir::StateId snap = roles_.snapshots.stateBefore();
-  std::vector<pyapi::Ref<>> alive;  // the instruction drops its arguments
+  Refs alive;  // the instruction drops its arguments
   for (size_t i = 0; i < ctx.total(); ++i) alive.push_back(pyapi::newRef(ctx.args.any(i)));
   std::vector<PyObject*> args(ctx.args.begin(), ctx.args.end());
   ctx.args.replace(args.data());

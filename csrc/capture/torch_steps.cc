@@ -38,7 +38,7 @@ bool TorchSteps::takesArray(Shadow shadow, PyObject* object) {
     return true;
   }
   if (!shadow.isVirtual() || !PyTuple_CheckExact(object)) return false;
-  const std::vector<Shadow> parts = virtuals_[shadow].parts;
+  const Shadows parts = virtuals_[shadow].parts;
   bool any = false;
   for (size_t i = 0; i < parts.size(); ++i) {
     any = takesArray(parts[i], PyTuple_GET_ITEM(object, static_cast<Py_ssize_t>(i))) || any;
@@ -146,7 +146,7 @@ Flow TorchSteps::torchStep(TorchCall& call, Shadow& result) {
   }
   if (auto flow = objectStep(call, result)) return *flow;
   if (auto flow = roles_.detours.joinOpenList(call, result)) return *flow;
-  std::vector<Shadow> pinned(call.shadows.begin(), call.shadows.end());
+  Shadows pinned(call.shadows.begin(), call.shadows.end());
   const bool concrete = takesNumbers(call);
   for (size_t i = 0; i < call.total(); ++i) {
     PyObject* arg = call.args.any(i);

@@ -88,7 +88,7 @@ class TorchSteps final : private torchapi::NumberSink {
   // Numbers that are known only at run time: torch_steps_symbolic.cc
   using NumberCounts = std::map<ir::ValueId, int>;
   void countNumbers(Shadow shadow, PyObject* object, NumberCounts& counts);
-  bool pinHiddenNumbers(TorchCall& call, std::vector<Shadow>& shadows);
+  bool pinHiddenNumbers(TorchCall& call, Shadows& shadows);
   bool pinForTorch(Shadow& shadow, PyObject* object);
   pyapi::Ref<> symbolic(Shadow shadow, PyObject* object);
   pyapi::Ref<> hideSliceBounds(PyObject* key);

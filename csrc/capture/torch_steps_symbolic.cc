@@ -50,7 +50,7 @@ void TorchSteps::countNumbers(Shadow shadow, PyObject* object, NumberCounts& cou
 
 // Pins run-time numbers among the arguments that are not on the value stack themselves (**keywords, or
 // keywords of a partial), so that no symbolic number can replace them. False: the recording has ended.
-bool TorchSteps::pinHiddenNumbers(TorchCall& call, std::vector<Shadow>& shadows) {
+bool TorchSteps::pinHiddenNumbers(TorchCall& call, Shadows& shadows) {
   NumberCounts shown;
   for (size_t n = 1; n <= call.popped && n <= call.frame.stack.size(); ++n) {
     countNumbers(call.frame.top(static_cast<int>(n)), call.act.peek(static_cast<int>(n)), shown);
@@ -98,7 +98,7 @@ pyapi::Ref<> TorchSteps::symbolic(Shadow shadow, PyObject* object) {
     return torchapi::makeSymNumber(*this, number);
   }
   if (!shadow.isVirtual() || !hasParts(object)) return {};
-  std::vector<pyapi::Ref<>> parts;
+  Refs parts;
   bool any = false;
   for (size_t i = 0; i < virtuals_[shadow].parts.size(); ++i) {
     pyapi::Ref<> part = symbolic(virtuals_[shadow].parts[i], partOf(object, i));
@@ -159,7 +159,7 @@ pyapi::Ref<> TorchSteps::hideSliceBounds(PyObject* key) {
 // has called the dispatcher, it is called again with the real numbers.
 Flow TorchSteps::executeSymbolic(TorchCall& call) {
   Activation& act = call.act;
-  std::vector<pyapi::Ref<>> originals;
+  Refs originals;
   originals.reserve(call.popped);
   bool any = false;
   const bool tainted = torchCalls_.isTainted();

@@ -100,7 +100,7 @@ std::optional<Shadow> TorchValues::shadowOf(PyObject* result, const torchapi::Dr
   if (torchapi::isTensor(result)) return shadowOfTensor(result);
   if (PyLong_Check(result) || PyFloat_Check(result)) return shadowOfNumber(result, drained);
   if (PyTuple_Check(result) || PyList_CheckExact(result)) {
-    std::vector<Shadow> parts;
+    Shadows parts;
     for (Py_ssize_t i = 0; i < Py_SIZE(result); ++i) {
       auto part = shadowOf(itemOf(result, i), drained);
       if (!part) return std::nullopt;

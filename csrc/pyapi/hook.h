@@ -6,6 +6,8 @@
 // be able to pass any frame on. Threads: the GIL is needed. Process-wide state (of the main interpreter).
 #pragma once
 
+#include <cstdint>
+
 #include "pyapi/frame.h"
 
 namespace kintsugi::pyapi {
@@ -18,6 +20,23 @@ void installEvalHook(EvalFunction function);
 void removeEvalHook();
 
 bool evalHookInstalled();
+
+// Notes whether this thread evaluates a Python frame while it lives: C code that is said to run none may do
+// so after all, for an object of another class than it was given before. Example:
+//
+//   const PythonWatch watch;
+//   ...  // call the C function
+//   if (watch.ran()) lookAgain();
+class PythonWatch {
+ public:
+  PythonWatch();
+  ~PythonWatch();
+  PythonWatch(const PythonWatch&) = delete;
+  bool ran() const;  // true too where somebody else's evaluator is installed, which sees the frames first
+
+ private:
+  uint64_t before_;
+};
 
 // Evaluates a frame with the evaluator below ours (CPython's own, mostly): how a hook passes a frame on. A
 // new reference, or null with an exception pending.

@@ -162,8 +162,6 @@ IteratorState ofDict(const DictIterator& real) {
   return state;
 }
 
-constexpr Py_ssize_t kLargeMask = 0xffff;
-
 IteratorState ofSet(const SetIterator& real) {
   IteratorState state;
   state.ended = real.set == nullptr;
@@ -171,10 +169,7 @@ IteratorState ofSet(const SetIterator& real) {
   const auto* set = as<PySetObject>(real.set);
   state.expected = real.used;
   state.left = real.left;
-  // Counting takes long in a large set. Where none was removed, the number of those that were given says the
-  // place.
-  const bool large = set->mask > kLargeMask && set->fill == set->used && real.used == set->used;
-  state.place = large ? set->used - real.left : membersBefore(real.set, real.slot);
+  state.place = membersBefore(real.set, real.slot);  // a set may have been cleared, and filled again, since
   state.broken = real.used != set->used;
   state.plain = !state.broken && state.place + state.left == set->used;
   return state;

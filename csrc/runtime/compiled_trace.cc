@@ -111,21 +111,23 @@ bool CompiledTrace::entryGuardsHold(const pyapi::Arguments& args, const Distingu
   return true;
 }
 
-const WrittenPlaces& CompiledTrace::writtenPlaces() {
-  if (!writtenPlaces_) writtenPlaces_ = std::make_unique<WrittenPlaces>(recording_);
-  return *writtenPlaces_;
-}
-
-GuardProgram& CompiledTrace::rereads(bool afterEffects) {
-  std::unique_ptr<GuardProgram>& program = rereads_[afterEffects ? 1 : 0];
-  if (!program) {
-    const WrittenPlaces* written = afterEffects ? &writtenPlaces() : nullptr;
-    program = std::make_unique<GuardProgram>(recording_, [&](const guard::Guard& g) {
-      // The state of torch is the thread's own, or the trace changes it itself.
-      return g.kind != guard::GuardKind::kGlobalState && (written == nullptr || !written->concerns(g));
-    });
-  }
-  return *program;
+Reread& CompiledTrace::rereads(CompiledTrace& guards, size_t begin, size_t end) {
+  // Beyond it, programs are made again and again in a trace with more steps at which others interfere. They
+  // have the size of the trace's own guards each.
+  constexpr size_t kMost = 32;
+  const auto found = std::ranges::find_if(
+      rereads_, [&](const auto& r) { return r->of == &guards && r->begin == begin && r->end == end; });
+  if (found != rereads_.end()) return **found;
+  if (rereads_.size() == kMost) rereads_.erase(rereads_.begin());
+  WrittenPlaces written(recording_, begin, end);
+  // The state of torch is the thread's own, or the trace changes it itself.
+  GuardProgram program(guards.recording_, [&](const guard::Guard& g) {
+    return g.kind != guard::GuardKind::kGlobalState && !written.concerns(g);
+  });
+  program.takeBaselines(guards.guards_);
+  rereads_.push_back(
+      std::make_unique<Reread>(Reread{&guards, begin, end, std::move(written), std::move(program)}));
+  return *rereads_.back();
 }
 
 uint32_t CompiledTrace::entryText() {
@@ -138,8 +140,8 @@ int CompiledTrace::traverse(visitproc visit, void* arg) const {
   Py_VISIT(recording_.kwNames.get());
   int stop = guards_.traverse(visit, arg);
   if (stop == 0 && lean_) stop = lean_->traverse(visit, arg);
-  for (const std::unique_ptr<GuardProgram>& program : rereads_) {
-    if (stop == 0 && program) stop = program->traverse(visit, arg);
+  for (const std::unique_ptr<Reread>& reread : rereads_) {
+    if (stop == 0) stop = reread->program.traverse(visit, arg);
   }
   sides_.each([&](uint32_t, const SideLink& link) {
     if (stop == 0) stop = link.trace->traverse(visit, arg);

@@ -28,6 +28,16 @@ struct DistinguishingGuards {
 // Of what a guard speaks of: the same in all traces of a callable.
 uint64_t guardHash(const recording::Recording& recording, const guard::Guard& guard);
 
+class CompiledTrace;
+
+// The guards of a trace without those on places that some instructions write.
+struct Reread {
+  const CompiledTrace* of;
+  size_t begin, end;  // the instructions
+  WrittenPlaces written;
+  GuardProgram program;
+};
+
 class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
  public:
   explicit CompiledTrace(recording::Recording recording);
@@ -43,10 +53,10 @@ class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
   bool unguardedDiffer(guard::BlockId block, PyObject* const* slots) const {
     return !unguarded_.empty() && differ(unguarded_, block, slots);
   }
-  // What a run asks in the middle, when another thread has run: are the places that the trace has read still
-  // as they were? `afterEffects`: those that the trace writes are left out.
-  GuardProgram& rereads(bool afterEffects);
-  const WrittenPlaces& writtenPlaces();
+  // What a run asks in the middle, when another thread has run: are the places that `guards` has read still
+  // as they were? Those that the instructions of this trace from `begin` to `end` write are left out.
+  // `guards`: this trace, or the parent that had entered the block. Valid until the next call.
+  Reread& rereads(CompiledTrace& guards, size_t begin, size_t end);
   ReplayProgram& replay() { return replay_; }
   SideTraces& sides() { return sides_; }
   const SideTraces& sides() const { return sides_; }
@@ -79,8 +89,7 @@ class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
   std::unique_ptr<GuardProgram> lean_;
   uint64_t leanVersion_ = 0;
   std::vector<guard::Guard> leanUnguarded_;
-  std::unique_ptr<GuardProgram> rereads_[2];  // made when they are needed
-  std::unique_ptr<WrittenPlaces> writtenPlaces_;
+  std::vector<std::unique_ptr<Reread>> rereads_;  // made when they are needed, the newest last
   const uint32_t number_;
   uint32_t entryText_ = 0;
 };

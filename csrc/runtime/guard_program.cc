@@ -1,5 +1,7 @@
 #include "runtime/guard_program.h"
 
+#include <algorithm>
+
 #include "runtime/compiled_trace.h"
 #include "runtime/guard_block.h"
 #include "runtime/guard_explain.h"
@@ -52,6 +54,20 @@ GuardProgram::GuardProgram(const recording::Recording& recording, const GuardCho
 
 GuardProgram::~GuardProgram() = default;
 GuardProgram::GuardProgram(GuardProgram&&) noexcept = default;
+
+void GuardProgram::takeBaselines(const GuardProgram& other) {
+  for (size_t b = 0; b < impl_->blocks.size(); ++b) {
+    const Block& from = other.impl_->blocks[b];
+    for (TypeCheck& check : impl_->blocks[b].types) {
+      const auto found =
+          std::ranges::find_if(from.types, [&](const TypeCheck& known) { return known.type == check.type; });
+      const uint32_t index = check.index;
+      if (found != from.types.end()) check = *found;
+      check.index = index;
+    }
+    impl_->blocks[b].openDicts = from.openDicts;
+  }
+}
 
 bool GuardProgram::check(guard::BlockId block, const pyapi::Arguments& args, PyObject* const* values,
                          SlotArray slots) {

@@ -78,6 +78,10 @@ class GuardProgram {
   GuardFailure explainFailure(guard::BlockId block, const pyapi::Arguments& args, PyObject* const* values,
                               SlotArray slots = nullptr);
 
+  // Classes count as changed since `other`, a program of the same recording, was checked last. A new program
+  // takes them for what they are when it is made.
+  void takeBaselines(const GuardProgram& other);
+
   // The sources whose slots later blocks start from. A run has to hold references to these across opaque
   // steps.
   const std::vector<ir::SourceId>& pinnedSources() const;

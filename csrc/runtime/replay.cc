@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "pyapi/frame.h"
+#include "pyapi/hook.h"
 #include "pyapi/items.h"
 #include "pyapi/types.h"
 #include "runtime/compiled_trace.h"
@@ -306,9 +307,13 @@ Outcome Run::executeCall(const Step& step, const ir::Instruction& ins) {
   }
   const size_t positional = operands.size() - 1 - ins.kwCount;
   VisibleFrames frames(view(), ins.snap, step.op == Op::kCall ? Locals::kShown : Locals::kHidden);
-  acted_ = true;
+  noteAct(ins);
+  std::optional<pyapi::PythonWatch> watch;
+  if (step.op != Op::kCall) watch.emplace();  // behind an opaque step all is read again anyway
   Ref<> made = pyapi::steal(
       PyObject_Vectorcall(args[0], args + 1, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, step.names.get()));
+  const bool ranPython = watch && watch->ran();
+  watch.reset();
   if (!made) {
     return Outcome::kRaise;
   }
@@ -318,6 +323,8 @@ Outcome Run::executeCall(const Step& step, const ir::Instruction& ins) {
   if (ins.resultCount > 0) {
     storeResult(ins.firstResult, std::move(made));
   }
+  if (ranPython) [[unlikely]]
+    leaveIfChanged();
   return Outcome::kNext;
 }
 
@@ -430,7 +437,7 @@ Outcome Run::executeGuard(const Step& step, const ir::Instruction& ins, size_t p
   if (ins.op == Op::kGuardBlock) {
     const auto block = static_cast<guard::BlockId>(trace_->operandsOf(ins)[0].i);
     holds = owner_->guards().check(block, args_, storage_.objects.data(), slots_) && enterBlock(block);
-    if (holds) enteredBlock(block);
+    if (holds) enteredBlock(block, step.index);
     bypassRunners_ = bypassRunners_ || (holds && owner_->unguardedDiffer(block, slots_));
   } else {
     holds = guardHolds(*code_, step, position);

@@ -124,6 +124,7 @@ class Run {
   Outcome executeReturn(const ir::Instruction& ins);
   Outcome executeSegment(size_t& position);
   Outcome executeOffGraph(const Step& step, size_t at);
+  bool leavesStale(const SegmentCode& segment, size_t& at);
   Outcome goOnInside(const GraphRun& graph, bool gradMode, bool leave, size_t& position);
   bool completeGraph(const GraphRun& graph, size_t at, bool gradMode);
   bool deliverWarnings(const Step& step);
@@ -135,10 +136,15 @@ class Run {
   void storeResult(ir::ValueId value, pyapi::Ref<> object);
   void dropBefore(const SegmentCode& segment, size_t next);
   void drop(const Step& step, uint32_t from, uint32_t to);
-  void enteredBlock(guard::BlockId block);
+  void enteredBlock(guard::BlockId block, size_t index);
+  void noteAct(const ir::Instruction& ins) {
+    actedUntil_ = static_cast<size_t>(&ins - trace_->code.data()) + 1;
+  }
   void noteWrite(const ir::Instruction& ins, PyObject* target, PyObject* key, PyObject* value);
   bool otherThreadsRan() const { return pyapi::gilSwitches(tstate_) != switches_; }
   void revalidate(const Step& step);
+  void leaveIfChanged();
+  size_t nextExit(size_t at, size_t end) const;
   bool readsHold(bool identities);
   bool writesHold() const;
   bool repeatsNothing(const Step& step, size_t end) const;
@@ -169,7 +175,7 @@ class Run {
   torchapi::Value* values_;
   GilSwitch gil_;
   PyThreadState* const tstate_;
-  uint64_t switches_;  // the count of GIL switches when the run last knew that all it has read holds
+  uint64_t switches_;           // the count of GIL switches when the run last knew that all it has read holds
   uint64_t revalidatedAt_ = 0;  // the time of that check
   // The trace whose guards the current block has. It may differ from owner_ after a side trace was entered.
   CompiledTrace* blockOwner_;
@@ -183,7 +189,12 @@ class Run {
   // Leave at the next step whose frames can be rebuilt and behind which nothing is done twice. Set if a trace
   // function was set, a signal waits, or another thread has changed something that the trace has read.
   bool leaveSoon_ = false;
-  bool acted_ = false;          // a step of the current block has changed something
+  // A step that is said to run no Python has run some, which has changed what the trace had read. What a
+  // segment's graph has computed for the instructions behind it does not count.
+  bool stale_ = false;
+  // Instructions of the current block up to the last one that has changed something.
+  size_t blockBegin_ = 0;
+  size_t actedUntil_ = 0;
   bool bypassRunners_ = false;  // runners must not run: see CompiledTrace::entryGuardsHold()
 };
 

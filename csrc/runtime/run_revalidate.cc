@@ -11,6 +11,8 @@
 // the trace there, and the interpreter goes on with the present objects. If nothing differs, all that the
 // trace knows is true at this moment, and stays so until an operator runs again.
 //
+// So does a step that runs Python code although it was said to run none (see leaveIfChanged()).
+//
 // A run with no such step behind its operators is as if all of it had happened at its entry. A long one
 // checks from time to time nevertheless, so that a loop ends when another thread tells it to.
 #include <algorithm>
@@ -24,17 +26,17 @@ namespace kintsugi::runtime {
 
 using ir::Op;
 
-void Run::enteredBlock(guard::BlockId block) {
+void Run::enteredBlock(guard::BlockId block, size_t index) {
   block_ = block;
   blockOwner_ = owner_;
   heldOwner_ = side_;
-  acted_ = false;
+  blockBegin_ = actedUntil_ = index;
   storage_.writes.clear();
   switches_ = pyapi::gilSwitches(tstate_);
 }
 
 void Run::noteWrite(const ir::Instruction& ins, PyObject* target, PyObject* key, PyObject* value) {
-  acted_ = true;
+  noteAct(ins);
   const auto operands = trace_->operandsOf(ins);
   if (operands[0].kind != ir::OperandKind::kSource) return;
   const bool isAttribute = ins.op == Op::kSetAttr || ins.op == Op::kDelAttr;
@@ -96,6 +98,23 @@ void Run::revalidate(const Step& step) {
   if (!step.acts) gil_.release();
 }
 
+// A step was to run no Python code, but did: an object in a list, say, has a class now that has an `__eq__`.
+// What the code has changed is looked for as after another thread.
+void Run::leaveIfChanged() {
+  if (readsHold(true)) return;
+  leaveSoon_ = true;
+  stale_ = true;
+}
+
+// The first step behind `at`, and in front of `end`, at which the trace can be left; `end`: there is none.
+size_t Run::nextExit(size_t at, size_t end) const {
+  while (++at < end) {
+    const Step& step = code_->steps[at];
+    if (step.snap != ir::kNone && repeatsNothing(step, step.index)) return at;
+  }
+  return end;
+}
+
 bool Run::readsHold(bool identities) {
   const recording::Recording& recording = blockOwner_->recording();
   const std::vector<guard::SourceNode>& nodes = recording.document.sources.nodes;
@@ -104,10 +123,10 @@ bool Run::readsHold(bool identities) {
     if (isRoot && storage_.objects[static_cast<size_t>(node.index)] == nullptr) return true;  // dropped since
   }
   std::vector<PyObject*> slots(slots_, slots_ + nodes.size());
-  if (!blockOwner_->rereads(acted_).check(block_, args_, storage_.objects.data(), slots.data())) return false;
-  const WrittenPlaces* written = acted_ ? &blockOwner_->writtenPlaces() : nullptr;
+  Reread& reread = owner_->rereads(*blockOwner_, blockBegin_, actedUntil_);
+  if (!reread.program.check(block_, args_, storage_.objects.data(), slots.data())) return false;
   const auto same = [&](guard::SourceId source) {
-    if (slots[source] == slots_[source] || (written != nullptr && written->covers(source))) return true;
+    if (slots[source] == slots_[source] || reread.written.covers(source)) return true;
     if (slots[source] == nullptr || slots_[source] == nullptr) return false;
     const bool madeAnew = nodes[source].kind == guard::SourceKind::kGetSet && !pyapi::isPlain(slots[source]);
     return madeAnew || pyapi::plainEquals(slots[source], slots_[source]);

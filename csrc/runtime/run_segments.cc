@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "diag/events.h"
 #include "ir/segment_stops.h"
@@ -44,6 +45,7 @@ class GraphRun final : public SegmentSteps {
         stoppedAt_ = at_;
       }
       exitOutcome_ = run_.executeOffGraph(run_.code_->steps[at_], at_);
+      if (run_.leavesStale(segment_, at_)) exitOutcome_ = Outcome::kExit;
       if (exitOutcome_ != Outcome::kNext) {
         leave();
         return false;
@@ -155,11 +157,12 @@ Outcome Run::executeSegment(size_t& position) {
     const size_t at = segment.offGraph[k];
     const Step& step = code_->steps[at];
     const Outcome outcome = executeOffGraph(step, at);
+    position = at;
+    if (leavesStale(segment, position)) return leaveSegment(graph, position, gradMode, Outcome::kExit);
     if (outcome != Outcome::kNext) {
       if (outcome == Outcome::kExit && isGuard(step.op)) {
         segment.runner->noteSideExit();
       }
-      position = at;
       return leaveSegment(graph, at, gradMode, outcome);
     }
   }
@@ -260,6 +263,19 @@ Outcome Run::goOnInside(const GraphRun& graph, bool gradMode, bool leave, size_t
   while (position < graph.segment().endStep && code_->steps[++position].snap == ir::kNone) {
   }
   return leaveSegment(graph, position, gradMode, Outcome::kRaise);
+}
+
+// The step of the program at `at` has made what the graph computes behind it stale: `at` becomes the step in
+// front of which the segment is left. False where all is well.
+bool Run::leavesStale(const SegmentCode& segment, size_t& at) {
+  if (!std::exchange(stale_, false)) [[likely]]
+    return false;
+  const size_t next = nextExit(at, segment.endStep);
+  if (next == segment.endStep)
+    return false;  // nothing behind it can be left: the run leaves behind the segment
+  at = next;
+  exitSoon_ = true;
+  return true;
 }
 
 Outcome Run::executeOffGraph(const Step& step, size_t at) {

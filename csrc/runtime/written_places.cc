@@ -1,5 +1,6 @@
 #include "runtime/written_places.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "ir/trace.h"
@@ -29,9 +30,10 @@ bool isKey(const recording::Recording& recording, guard::ConstId key, const ir::
 
 }  // namespace
 
-WrittenPlaces::WrittenPlaces(const recording::Recording& recording)
+WrittenPlaces::WrittenPlaces(const recording::Recording& recording, size_t begin, size_t end)
     : covered_(recording.document.sources.nodes.size()), changed_(covered_.size()) {
-  for (const ir::Instruction& ins : recording.document.trace.code) noteEffect(recording, ins);
+  const std::vector<ir::Instruction>& code = recording.document.trace.code;
+  for (size_t i = begin; i < std::min(end, code.size()); ++i) noteEffect(recording, code[i]);
   const auto& nodes = recording.document.sources.nodes;
   for (guard::SourceId source = 0; source < nodes.size(); ++source) {  // parents come first
     const guard::SourceId parent = nodes[source].parent;

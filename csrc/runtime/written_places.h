@@ -1,12 +1,13 @@
-// Finds the guards of a trace that are about a place which the trace itself writes.
+// Finds the guards of a trace that are about a place which some of its instructions write.
 //
 // When another thread has run in the middle of a run (run_revalidate.cc), guards are checked again. By then
-// the run's own effects may have changed such places (`self.n += 1`), so their guards are left out. A place
+// the effects that the run has had so far may have changed such places (`self.n += 1`), so their guards are
+// left out. A place that the run is to write later is looked at like any other. A place
 // is a key of a dict, an attribute, or a cell. Lists, and objects that calls are given, count as a whole.
 //
 // Ownership: owns its tables. Threads: made with the GIL held, constant then. Invalidation: none. Example:
 //
-//   const WrittenPlaces written(recording);
+//   const WrittenPlaces written(recording, 0, 12);  // by the first twelve instructions
 //   GuardProgram program(recording, [&](const guard::Guard& g) { return !written.concerns(g); });
 #pragma once
 
@@ -18,7 +19,8 @@ namespace kintsugi::runtime {
 
 class WrittenPlaces {
  public:
-  explicit WrittenPlaces(const recording::Recording& recording);
+  // By the instructions from `begin` to `end`, which is not one of them.
+  WrittenPlaces(const recording::Recording& recording, size_t begin, size_t end);
   bool concerns(const guard::Guard& guard) const;
   // Is the source read from such a place?
   bool covers(guard::SourceId source) const { return covered_[source]; }

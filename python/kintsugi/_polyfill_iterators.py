@@ -483,7 +483,7 @@ _NOTES_ELEMENTS = _notes_elements()
 def items_of_pair(pair: Any, at: int) -> list[Any]:
     """What dict() takes for a key and its value."""
     try:
-        return list(pair)
+        return list(iter(pair))  # the length of `pair` is not asked for
     except TypeError:
         said = f"annot convert dictionary update sequence element #{at} to a sequence"
         error = TypeError("object is not iterable" if _NOTES_ELEMENTS else f"c{said}")

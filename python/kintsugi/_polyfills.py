@@ -528,7 +528,7 @@ def select_at(self: torch.Tensor, index: int, /) -> torch.Tensor:
 def update_dict(self: dict[Any, Any], pairs: Iterable[Any], /) -> None:
     at = 0
     for pair in pairs:
-        items = pair if isinstance(pair, (tuple, list)) else items_of_pair(pair, at)
+        items = pair if type(pair) is tuple or type(pair) is list else items_of_pair(pair, at)
         if len(items) != 2:
             raise ValueError(
                 f"dictionary update sequence element #{at} has length {len(items)}; 2 is required"
@@ -540,7 +540,7 @@ def update_dict(self: dict[Any, Any], pairs: Iterable[Any], /) -> None:
 def ordered_dict(pairs: Iterable[Any], /) -> OrderedDict[Any, Any]:
     made: OrderedDict[Any, Any] = OrderedDict()
     for pair in pairs:
-        items = list(pair)
+        items = [item for _, item in zip(range(3), iter(pair))]  # C code asks for three
         if len(items) != 2:
             few = f"need more than {len(items)} value{'s' if not items else ''} to unpack"
             raise ValueError(few if len(items) < 2 else "too many values to unpack (expected 2)")
@@ -549,6 +549,9 @@ def ordered_dict(pairs: Iterable[Any], /) -> OrderedDict[Any, Any]:
 
 
 def move_to_end(self: OrderedDict[Any, Any], key: Any, last: bool = True) -> None:
+    keys = list(self)
+    if keys and keys[-1 if last else 0] is key:
+        return  # nothing moves, so iterators go on
     value = self.pop(key)
     if last:
         self[key] = value

@@ -360,3 +360,48 @@ def test_one_iterator_twice(backend: str) -> None:
         table = dict(zip("abcd", items, strict=True))
         expected, got = f(torch.ones(2), items, table), compiled(torch.ones(2), items, table)
         assert got[:2] == expected[:2]
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_a_large_set_that_is_filled_again(backend: str) -> None:
+    """It has its size again, but its members are in other slots of the table."""
+
+    def program(x: torch.Tensor) -> Any:
+        s = set(range(70_000))
+        it = iter(s)
+        for _ in range(3):
+            next(it)
+        s.clear()
+        s.update(range(100, 70_100))
+        return x * 2, next(it), it
+
+    compiled = kintsugi.compile(program, backend=backend)
+    for _ in range(4):
+        mine, theirs = compiled(torch.ones(2)), program(torch.ones(2))
+        assert mine[1] == theirs[1]
+        assert list(mine[2]) == list(theirs[2])
+
+
+def moved(x: torch.Tensor, table: Any, key: str, last: bool) -> Any:
+    it = iter(table.items())
+    first = next(it)
+    table.move_to_end(key, last=last)
+    return x * 2, first, next(it), it
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+@pytest.mark.parametrize(
+    ("key", "last"), [("a", False), ("d", True), ("a", True), ("d", False), ("b", True), ("z", True)]
+)
+def test_what_is_at_the_end_already_does_not_move(key: str, last: bool, backend: str) -> None:
+    compiled = kintsugi.compile(moved, backend=backend)
+    for _ in range(4):
+        seen = []
+        for run in (compiled, moved):
+            table = ordered()
+            try:
+                _, first, second, it = run(torch.ones(2), table, key, last)
+                seen.append((first, second, list(it), list(table)))
+            except (RuntimeError, KeyError) as error:
+                seen.append((type(error), str(error), list(table)))
+        assert seen[0] == seen[1]

@@ -554,11 +554,19 @@ def count_behind_long_operators(x, shared):
     return x + value
 
 
+def act_and_count(x, shared):
+    shared.begun = True
+    return count_behind_long_operators(x, shared)
+
+
 @pytest.mark.parametrize("backend", ["eager", "native"])
-def test_a_number_that_changes_during_long_operators_is_read_anew(backend: str) -> None:
+@pytest.mark.parametrize("function", [count_behind_long_operators, act_and_count], ids=name_of)
+def test_a_number_that_changes_during_long_operators_is_read_anew(
+    function: Callable[..., Any], backend: str
+) -> None:
     """Operators that take longer than the 5 ms after which a run looks what others have changed."""
-    shared = types.SimpleNamespace(count=0, token=[1])
-    compiled = kintsugi.compile(count_behind_long_operators, backend=backend)
+    shared = types.SimpleNamespace(count=0, token=[1], begun=False)
+    compiled = kintsugi.compile(function, backend=backend)
     x = torch.randn(768, 768)
     with torch.no_grad():
         for _ in range(3):

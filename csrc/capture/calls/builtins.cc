@@ -329,7 +329,7 @@ Flow nextModel(CallContext& ctx, Shadow& result) {
 // A range is always a new object, and whoever uses it needs its numbers (above all a loop), so these are
 // pinned.
 Flow rangeModel(CallContext& ctx, Shadow& result) {
-  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
+  Shadows shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     const bool number = isPlain(ctx.args.any(i)) || pyapi::isNumpyNumber(ctx.args.any(i));
     if (!number || !ctx.rec.guards.canPinDeep(shadows[i], ctx.args.any(i))) {
@@ -363,7 +363,7 @@ std::optional<Shadow> innerIterator(CallContext& ctx, size_t i) {
 // Puts the real iterators that C code has made in place of those. `iterators` are the parts that the object's
 // `__reduce__` shows; null: none.
 void takeIterators(RecordContext& rec, PyObject* iterators, const std::vector<size_t>& made,
-                   const std::vector<Shadow>& parts, std::vector<pyapi::Ref<>>& objects) {
+                   const Shadows& parts, Refs& objects) {
   if (iterators == nullptr) return;
   for (const size_t part : made) {
     PyObject* real = PyTuple_GET_ITEM(iterators, static_cast<Py_ssize_t>(part));
@@ -384,8 +384,8 @@ bool startOf(CallContext& ctx, int64_t& start) {
 
 Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t first) {
   const auto given = ctx.shadows.slice(0, first);
-  std::vector<Shadow> parts(given.begin(), given.end());
-  std::vector<pyapi::Ref<>> objects;
+  Shadows parts(given.begin(), given.end());
+  Refs objects;
   for (size_t i = 0; i < first; ++i) objects.push_back(pyapi::newRef(ctx.args.any(i)));
   size_t count = kind == VirtualKind::kEnumerate ? 1 : ctx.positional;
   int64_t start = 0;
@@ -533,7 +533,7 @@ namespace {
 // the result.
 std::optional<Shadow> extreme(CallContext& ctx, int op) {
   std::vector<PyObject*> items(ctx.args.begin(), ctx.args.end());
-  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
+  Shadows shadows(ctx.shadows.begin(), ctx.shadows.end());
   if (ctx.kwnames != nullptr || items.empty()) return std::nullopt;
   if (items.size() == 1) {
     if (!PyTuple_Check(items[0]) && !PyList_CheckExact(items[0])) return std::nullopt;
@@ -606,7 +606,7 @@ Flow reversedModel(CallContext& ctx, Shadow& result) {
   for (Py_ssize_t i = 0, n = PyTuple_GET_SIZE(o); i < n; ++i) {
     PyTuple_SET_ITEM(turned.get(), i, Py_NewRef(PyTuple_GET_ITEM(o, n - 1 - i)));
   }
-  std::vector<Shadow> back(parts->rbegin(), parts->rend());
+  Shadows back(parts->rbegin(), parts->rend());
   Shadow tuple = ctx.rec.objects.tupleOf(turned.get(), std::move(back));
   Flow flow = run(ctx);
   if (flow == Flow::kNext && ctx.rec.live())
@@ -645,7 +645,7 @@ Flow superModel(CallContext& ctx, Shadow& result) {
 }
 
 Flow sliceModel(CallContext& ctx, Shadow& result) {
-  std::vector<Shadow> parts(ctx.shadows.begin(), ctx.shadows.end());
+  Shadows parts(ctx.shadows.begin(), ctx.shadows.end());
   if (parts.size() == 1) parts.insert(parts.begin(), Shadow::constant());
   parts.resize(3, Shadow::constant());
   Flow flow = runVirtual(ctx, VirtualKind::kSlice, result);

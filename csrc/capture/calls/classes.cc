@@ -26,7 +26,7 @@ struct ClassStatement {
   CallContext& ctx;
   pyapi::Ref<> name;
   pyapi::Ref<> bases;
-  std::vector<Shadow> baseShadows;
+  Shadows baseShadows;
   pyapi::Ref<> space;    // the namespace that the class is made with
   pyapi::Ref<> entries;  // name -> encoded shadow
   pyapi::Ref<> cell;     // `__class__`, or nothing
@@ -51,7 +51,7 @@ bool isPlainBase(PyObject* base) {
 }
 
 // Pins the base classes. False: one of them is not known, or the recording has ended.
-bool pinBases(RecordContext& rec, PyObject* const* bases, std::vector<Shadow>& shadows) {
+bool pinBases(RecordContext& rec, PyObject* const* bases, Shadows& shadows) {
   for (size_t i = 0; i < shadows.size(); ++i) {
     if (!isPlainBase(bases[i]) || shadows[i].isValue()) return false;
   }
@@ -140,8 +140,8 @@ Shadow describeClass(ClassStatement& made, PyObject* cls) {
 }
 
 // Calls a hook: as a frame if it is Python code; C code is called unseen.
-pyapi::Ref<> callHook(RecordContext& rec, PyObject* function, const std::vector<PyObject*>& args,
-                      std::vector<Shadow> shadows, size_t positional, PyObject* kwnames) {
+pyapi::Ref<> callHook(RecordContext& rec, PyObject* function, const PooledVector<PyObject*>& args,
+                      Shadows shadows, size_t positional, PyObject* kwnames) {
   if (!PyFunction_Check(function)) {
     refuseClass(rec, "a hook of C code");
   } else if (rec.live()) {
@@ -201,8 +201,8 @@ bool callInitSubclass(ClassStatement& made, PyObject* cls, Shadow shadow) {
   PyObject* hook = pyapi::subclassHook(reinterpret_cast<PyTypeObject*>(cls));
   const bool keywords = ctx.total() > made.firstKeyword;
   if (hook == nullptr && !keywords) return true;
-  std::vector<PyObject*> args = {cls};
-  std::vector<Shadow> shadows = {shadow};
+  PooledVector<PyObject*> args = {cls};
+  Shadows shadows = {shadow};
   args.insert(args.end(), ctx.args.begin() + made.firstKeyword, ctx.args.end());
   shadows.insert(shadows.end(), ctx.shadows.begin() + made.firstKeyword, ctx.shadows.end());
   PyObject* names = keywords ? ctx.kwnames : nullptr;
@@ -251,7 +251,7 @@ Flow buildClassModel(CallContext& ctx, Shadow& result) {
                       !rec.callees.isOpaqueCode(PyFunction_GET_CODE(ctx.args[0]));
   if (!simple) return opaqueModel(ctx, result);
   const auto given = ctx.shadows.slice(2, ctx.positional);
-  std::vector<Shadow> bases(given.begin(), given.end());
+  Shadows bases(given.begin(), given.end());
   if (!pinBases(rec, ctx.args.begin() + 2, bases)) return rec.live() ? opaqueModel(ctx, result) : run(ctx);
   ClassStatement made{ctx};
   made.name = pyapi::newRef(ctx.args[1]);
@@ -270,9 +270,9 @@ Flow descriptorModel(CallContext& ctx, Shadow& result) {
                          std::all_of(ctx.args.begin(), ctx.args.begin() + ctx.positional,
                                      [](PyObject* arg) { return PyFunction_Check(arg) || arg == Py_None; });
   if (!functions) return knownModel(ctx, result);
-  std::vector<pyapi::Ref<>> objects;
+  Refs objects;
   for (size_t i = 0; i < ctx.positional; ++i) objects.push_back(pyapi::newRef(ctx.args.any(i)));
-  std::vector<Shadow> parts(ctx.shadows.begin(), ctx.shadows.begin() + ctx.positional);
+  Shadows parts(ctx.shadows.begin(), ctx.shadows.begin() + ctx.positional);
   objects.push_back(pyapi::steal(PyDict_New()));  // no keywords
   Flow flow = runVirtual(ctx, VirtualKind::kPartial, result);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
@@ -290,8 +290,8 @@ Flow withAccessor(CallContext& ctx, size_t which, Shadow& result) {
                     rec.objects.virtualOf(ctx.shadows[0]).parts.size() <= 3 && PyFunction_Check(ctx.args[1]);
   if (!ours) return knownModel(ctx, result);
   const Virtual& old = rec.objects.virtualOf(ctx.shadows[0]);
-  std::vector<Shadow> parts = old.parts;
-  std::vector<pyapi::Ref<>> objects;
+  Shadows parts = old.parts;
+  Refs objects;
   for (size_t i = 0; i < parts.size(); ++i) objects.push_back(old.partObjects[i].clone());
   while (parts.size() <= which) {
     parts.push_back(Shadow::constant());

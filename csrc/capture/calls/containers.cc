@@ -45,7 +45,7 @@ Flow sequenceModel(CallContext& ctx, Shadow& result) {
   }
   bool generator = ctx.total() == 1 && ctx.shadows[0].isVirtual() &&
                    ctx.rec.objects.virtualOf(ctx.shadows[0]).kind == VirtualKind::kGenerator;
-  std::optional<std::vector<Shadow>> parts = std::vector<Shadow>{};
+  std::optional<Shadows> parts = Shadows{};
   bool items = false;
   if (generator) {
     ctx.rec.callees.expectItems(ctx.shadows[0]);
@@ -156,7 +156,7 @@ Flow defaultDictModel(CallContext& ctx, Shadow& result) {
   if (!simple) return opaqueModel(ctx, result);
   Shadow factory = ctx.total() > 0 ? ctx.shadows[0] : Shadow::constant();
   if (ctx.total() > 0) rec.guards.guardType(factory, ctx.args[0]);  // decides whether it can be called
-  std::optional<std::vector<Shadow>> values = std::vector<Shadow>{};
+  std::optional<Shadows> values = Shadows{};
   pyapi::Ref<> keys = pyapi::steal(PyList_New(0));
   if (ctx.total() == 2) {
     values = rec.objects.dictParts(ctx.shadows[1], ctx.args[1], 1);

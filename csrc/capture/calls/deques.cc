@@ -109,7 +109,7 @@ Flow clearModel(CallContext& ctx, Shadow& result) {
 Flow copyModel(CallContext& ctx, Shadow& result) {
   Virtual* v = followed(ctx);
   if (v == nullptr || ctx.total() != 1) return keepModel(ctx, result);
-  std::vector<Shadow> parts = v->parts;
+  Shadows parts = v->parts;
   const int64_t index = v->index;
   Flow flow = runVirtual(ctx, VirtualKind::kDeque, result);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
@@ -172,7 +172,7 @@ Flow dequeModel(CallContext& ctx, Shadow& result) {
   if (ctx.positional > 0 && makesFrames(ctx, 0)) {
     if (auto flow = iterateInstead(ctx, "deque_", result)) return *flow;
   }
-  std::optional<std::vector<Shadow>> parts = std::vector<Shadow>{};
+  std::optional<Shadows> parts = Shadows{};
   Shadow from = some ? ctx.shadows.any(iterable) : Shadow::constant();
   if (some) parts = from.isValue() ? std::nullopt : rec.objects.iterated(from, ctx.args.any(iterable));
   if (!parts) return rec.live() ? keepItems(ctx, iterable, result) : run(ctx);

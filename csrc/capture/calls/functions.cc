@@ -16,10 +16,10 @@ Flow partialModel(CallContext& ctx, Shadow& result) {
   // CPython makes one object of partial(partial(f)): this is not modelled.
   if (nested || !PyCallable_Check(ctx.args[0])) return knownModel(ctx, result);
   ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);  // whether it can be called depends on that alone
-  std::vector<pyapi::Ref<>> objects;
+  Refs objects;
   for (size_t i = 0; i < ctx.positional; ++i) objects.push_back(pyapi::newRef(ctx.args.any(i)));
   const auto positional = ctx.shadows.slice(0, ctx.positional);
-  std::vector<Shadow> parts(positional.begin(), positional.end());
+  Shadows parts(positional.begin(), positional.end());
   Flow flow = runVirtual(ctx, VirtualKind::kPartial, result);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
   Virtual& v = ctx.rec.objects.virtualOf(result);

@@ -61,8 +61,8 @@ const Getter* getterOf(PyTypeObject* type) {
 }
 
 Flow getterModel(CallContext& ctx, Shadow& result) {
-  std::vector<Shadow> parts(ctx.shadows.begin(), ctx.shadows.end());
-  std::vector<pyapi::Ref<>> objects;
+  Shadows parts(ctx.shadows.begin(), ctx.shadows.end());
+  Refs objects;
   for (size_t i = 0; i < ctx.total(); ++i) objects.push_back(pyapi::newRef(ctx.args.any(i)));
   const size_t positional = ctx.positional;
   pyapi::Ref<> names = pyapi::newRef(ctx.kwnames);

@@ -12,11 +12,11 @@
 namespace kintsugi::capture {
 
 struct GetterCall {
-  PyObject* function = nullptr;    // of kintsugi._polyfills: borrowed
-  pyapi::Ref<> callable;           // a partial of the function; takes the getter's place
-  std::vector<pyapi::Ref<>> args;  // positional ones, then those of `names`
-  std::vector<Shadow> shadows;
-  std::vector<pyapi::Ref<>> names;
+  PyObject* function = nullptr;  // of kintsugi._polyfills: borrowed
+  pyapi::Ref<> callable;         // a partial of the function; takes the getter's place
+  Refs args;                     // positional ones, then those of `names`
+  Shadows shadows;
+  Refs names;
 };
 
 // Nothing: it is no getter, or the trace knows nothing of it.

@@ -30,7 +30,7 @@ Flow iterableObject(CallContext& ctx, Shadow& result) {
   if (!tuple && ctx.callable != reinterpret_cast<PyObject*>(&PyList_Type)) return opaqueModel(ctx, result);
   ArgumentIterator items(ctx, 0);
   pyapi::Ref<> made = pyapi::steal(PyList_New(0));
-  std::vector<Shadow> parts;
+  Shadows parts;
   const bool asks = !tuple || pyapi::tupleAsksLength();
   if (!items.begin() || (asks && !askLength(ctx))) return items.raise();
   while (items.next()) {

@@ -33,8 +33,8 @@ bool known(CallContext& ctx) {
 std::optional<Flow> lazyIteratorModel(CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   if (!known(ctx)) return std::nullopt;
-  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.begin() + ctx.positional);
-  std::vector<pyapi::Ref<>> objects;
+  Shadows shadows(ctx.shadows.begin(), ctx.shadows.begin() + ctx.positional);
+  Refs objects;
   for (size_t i = 0; i < ctx.positional; ++i) objects.push_back(pyapi::newRef(ctx.args.any(i)));
   Flow flow = runVirtual(ctx, VirtualKind::kMap, result);
   if (flow != Flow::kNext || !rec.live()) return flow;
@@ -82,7 +82,7 @@ namespace {
 Flow mapReduceModel(CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   if (ctx.total() != 1 || !isLazyIterator(rec, ctx.shadows[0])) return opaqueModel(ctx, result);
-  std::vector<Shadow> parts = rec.objects.virtualOf(ctx.shadows[0]).parts;
+  Shadows parts = rec.objects.virtualOf(ctx.shadows[0]).parts;
   Flow flow = run(ctx);
   if (flow != Flow::kNext || !rec.live()) return flow;
   PyObject* made = ctx.act.peek(1);

@@ -14,9 +14,9 @@ namespace {
 
 // For a method that changes the list by its arguments: the shadows of the elements, to be changed likewise.
 // For a shared list the call is also emitted as an effect. Null: not known.
-std::vector<Shadow>* elementsToChange(CallContext& ctx, const char* method) {
+Shadows* elementsToChange(CallContext& ctx, const char* method) {
   RecordContext& rec = ctx.rec;
-  std::vector<Shadow>* parts = listParts(rec, ctx.shadows[0], ctx.args[0]);
+  Shadows* parts = listParts(rec, ctx.shadows[0], ctx.args[0]);
   if (parts == nullptr || ctx.kwnames != nullptr) return nullptr;
   if (!isSharedList(rec, ctx.shadows[0])) return parts;
   std::vector<std::pair<Shadow, PyObject*>> args;
@@ -95,7 +95,7 @@ bool takesElement(CallContext& ctx, Shadow item, Py_ssize_t at) {
 Flow popModel(CallContext& ctx, Shadow& result) {
   Py_ssize_t at = -1;
   if (auto flow = changeOpenList(ctx, result)) return *flow;
-  std::vector<Shadow>* parts = listParts(ctx.rec, ctx.shadows[0], ctx.args[0]);
+  Shadows* parts = listParts(ctx.rec, ctx.shadows[0], ctx.args[0]);
   if (parts == nullptr || ctx.total() > 2 || (ctx.total() == 2 && !indexOf(ctx, 1, at))) {
     return unknown(ctx, result);
   }
@@ -112,8 +112,7 @@ Flow popModel(CallContext& ctx, Shadow& result) {
 Flow insertModel(CallContext& ctx, Shadow& result) {
   Py_ssize_t at = 0;
   if (auto flow = changeOpenList(ctx, result)) return *flow;
-  std::vector<Shadow>* parts =
-      ctx.total() == 3 && indexOf(ctx, 1, at) ? elementsToChange(ctx, "insert") : nullptr;
+  Shadows* parts = ctx.total() == 3 && indexOf(ctx, 1, at) ? elementsToChange(ctx, "insert") : nullptr;
   if (parts == nullptr) return unknown(ctx, result);
   auto n = static_cast<Py_ssize_t>(parts->size());
   at = std::clamp<Py_ssize_t>(at < 0 ? at + n : at, 0, n);
@@ -123,7 +122,7 @@ Flow insertModel(CallContext& ctx, Shadow& result) {
 
 Flow reverseModel(CallContext& ctx, Shadow& result) {
   if (auto flow = changeOpenList(ctx, result)) return *flow;
-  std::vector<Shadow>* parts = elementsToChange(ctx, "reverse");
+  Shadows* parts = elementsToChange(ctx, "reverse");
   if (parts == nullptr) return unknown(ctx, result);
   std::reverse(parts->begin(), parts->end());
   return nothing(ctx, result);
@@ -135,7 +134,7 @@ Flow clearModel(CallContext& ctx, Shadow& result) {
 }
 
 // Pins all elements. False: some could compare differently in another run.
-bool pinElements(CallContext& ctx, std::vector<Shadow>& parts) {
+bool pinElements(CallContext& ctx, Shadows& parts) {
   PyObject* list = ctx.args[0];
   for (size_t i = 0; i < parts.size(); ++i) {
     PyObject* item = PyList_GET_ITEM(list, static_cast<Py_ssize_t>(i));
@@ -147,7 +146,7 @@ bool pinElements(CallContext& ctx, std::vector<Shadow>& parts) {
 }
 
 Flow removeModel(CallContext& ctx, Shadow& result) {
-  std::vector<Shadow>* parts = listParts(ctx.rec, ctx.shadows[0], ctx.args[0]);
+  Shadows* parts = listParts(ctx.rec, ctx.shadows[0], ctx.args[0]);
   Shadow value = ctx.total() == 2 ? ctx.shadows[1] : Shadow::null();
   bool known = parts != nullptr && ctx.total() == 2 &&
                (isPlainDeep(ctx.args[1]) || isIdentityValue(ctx.args[1])) && pinElements(ctx, *parts) &&
@@ -165,12 +164,12 @@ Flow removeModel(CallContext& ctx, Shadow& result) {
 }
 
 Flow sortModel(CallContext& ctx, Shadow& result) {
-  std::vector<Shadow>* parts = listParts(ctx.rec, ctx.shadows[0], ctx.args[0]);
+  Shadows* parts = listParts(ctx.rec, ctx.shadows[0], ctx.args[0]);
   if (parts == nullptr || ctx.total() != 1 || !pinElements(ctx, *parts) ||
       elementsToChange(ctx, "sort") == nullptr) {
     return unknown(ctx, result);
   }
-  std::vector<Shadow> before = *parts;
+  Shadows before = *parts;
   pyapi::Ref<> list = pyapi::newRef(ctx.args[0]);
   pyapi::Ref<> copy = pyapi::steal(PySequence_Tuple(list.get()));
   Flow flow = nothing(ctx, result);
@@ -202,14 +201,14 @@ constexpr ModelRow kRows[] = {
 
 }  // namespace
 
-std::optional<Flow> listCall(CallContext& ctx, const std::vector<PyObject*>& args,
-                             const std::vector<Shadow>& shadows, PyTypeObject* type, Shadow& result) {
+std::optional<Flow> listCall(CallContext& ctx, const PooledVector<PyObject*>& args, const Shadows& shadows,
+                             PyTypeObject* type, Shadow& result) {
   bool own = pyapi::makesLike(type, &PyList_Type) && args.size() <= 1;
   for (const char* name : {"__init__", "__new__"}) {
     own = own && specialMethod(type, name) == specialMethod(&PyList_Type, name);
   }
   if (!own) return std::nullopt;
-  std::optional<std::vector<Shadow>> parts = std::vector<Shadow>{};
+  std::optional<Shadows> parts = Shadows{};
   if (!args.empty()) {
     const bool plain = (PyList_Check(args[0]) || PyTuple_CheckExact(args[0])) &&
                        pythonMethod(args[0], "__iter__") == nullptr &&

@@ -53,7 +53,7 @@ Flow hit(CallContext& ctx, PyObject* cache, PyObject* key, PyObject* entry, Shad
                                   pyapi::linkResultField(), 0, pyapi::resultOfEntry(entry));
   }
   if (!rec.live()) return rec.execute(ctx.act, ctx.instr);
-  const std::vector<Shadow> constants(ctx.total(), Shadow::constant());
+  const Shadows constants(ctx.total(), Shadow::constant());
   ctx.shadows.replace(constants.data());
   result = found;
   return rec.steps.quietCall(ctx);

@@ -305,7 +305,7 @@ namespace {
 // Folds the call if `reads` allows it for all arguments: it says whether everything that the callable reads
 // is pinned.
 Flow foldWhere(CallContext& ctx, Shadow& result, bool (*reads)(RecordContext&, Shadow, PyObject*)) {
-  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
+  Shadows shadows(ctx.shadows.begin(), ctx.shadows.end());
   bool tensors = false, step = false, numbers = false, plain = true;
   for (size_t i = 0; i < ctx.total(); ++i) {
     numbers = numbers || variesAsNumber(ctx.rec, shadows[i], ctx.args.any(i));
@@ -372,7 +372,7 @@ Flow arithmeticModel(CallContext& ctx, Shadow& result) {
 }
 
 Flow constantModel(CallContext& ctx, Shadow& result) {
-  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
+  Shadows shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!ctx.rec.guards.canPinDeep(shadows[i], ctx.args.any(i))) return knownModel(ctx, result);
   }

@@ -31,7 +31,7 @@ struct ModelRow {
 // A registered row. The tests go through all of them.
 struct ModelEntry {
   std::string callable;
-  std::vector<pyapi::Ref<>> objects;  // empty: this version does not have it
+  Refs objects;  // empty: this version does not have it
   CallModel model;
   Facts facts;
 };
@@ -123,8 +123,8 @@ std::optional<Flow> enterPolyfill(CallContext& ctx, const char* name, Shadow& re
 // A call of one of our Python functions in place of an instruction.
 struct Replacement {
   PyObject* function = nullptr;
-  std::vector<PyObject*> args;  // the positional ones, then those of the keywords
-  std::vector<Shadow> shadows;
+  PooledVector<PyObject*> args;  // the positional ones, then those of the keywords
+  Shadows shadows;
   size_t positional = 0;
   PyObject* names = nullptr;  // a tuple, or null
 };
@@ -137,8 +137,8 @@ std::optional<Flow> enterClassPolyfill(CallContext& ctx, const char* name, Shado
 // The polyfill that asks for an object's truth if Python code decides it; null if C code does.
 const char* truthFunction(PyObject* object);
 // For a subclass of list that makes its instances as list does. Nothing: it is another class.
-std::optional<Flow> listCall(CallContext& ctx, const std::vector<PyObject*>& args,
-                             const std::vector<Shadow>& shadows, PyTypeObject* type, Shadow& result);
+std::optional<Flow> listCall(CallContext& ctx, const PooledVector<PyObject*>& args, const Shadows& shadows,
+                             PyTypeObject* type, Shadow& result);
 // functools.singledispatch's dispatch(). Nothing: it is another function, or not known.
 std::optional<Flow> dispatchModel(CallContext& ctx, Shadow& result);
 // The model of a function in a module that may be imported later, found by its code; or null.

@@ -17,7 +17,7 @@ namespace {
 
 // The object is not tracked by the trace: each run makes the call again.
 Flow attributeStep(CallContext& ctx, Shadow& result) {
-  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
+  Shadows shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!ctx.rec.snapshots.escape(shadows[i], ctx.args.any(i))) return run(ctx);
   }
@@ -119,7 +119,7 @@ Flow plainObjectModel(CallContext& ctx, Shadow& result) {
 // `types.SimpleNamespace(a=1)`.
 Flow namespaceModel(CallContext& ctx, Shadow& result) {
   if (ctx.positional != 0) return opaqueModel(ctx, result);
-  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
+  Shadows shadows(ctx.shadows.begin(), ctx.shadows.end());
   pyapi::Ref<> names = pyapi::newRef(ctx.kwnames);
   Flow flow = runVirtual(ctx, VirtualKind::kInstance, result);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
@@ -176,7 +176,7 @@ Flow tupleNewModel(CallContext& ctx, Shadow& result) {
 // Types of immutable values: the arguments are pinned, so the result is equal in every run.
 Flow valueTypeModel(CallContext& ctx, Shadow& result) {
   if (torchapi::hasFunctionModes()) return opaqueModel(ctx, result);  // a function mode sees the call
-  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
+  Shadows shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!ctx.rec.guards.tryPinDeep(shadows[i], ctx.args.any(i)))
       return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
@@ -206,8 +206,8 @@ Flow exceptionInitModel(CallContext& ctx, Shadow& result) {
   const bool ours = self.isVirtual() && ctx.rec.objects.virtualOf(self).kind == VirtualKind::kException &&
                     ctx.rec.objects.virtualOf(self).value == ir::kNone && ctx.kwnames == nullptr;
   if (!ours) return opaqueModel(ctx, result);
-  std::vector<Shadow> parts(ctx.shadows.begin() + 1, ctx.shadows.end());
-  std::vector<pyapi::Ref<>> objects;
+  Shadows parts(ctx.shadows.begin() + 1, ctx.shadows.end());
+  Refs objects;
   for (size_t i = 1; i < ctx.total(); ++i) objects.push_back(pyapi::newRef(ctx.args.any(i)));
   result = Shadow::constant();
   Flow flow = run(ctx);

@@ -124,7 +124,7 @@ std::optional<Flow> sortOpenList(CallContext& ctx, Shadow& result) {
 
 std::optional<Flow> joinOpenList(CallContext& ctx, Shadow& result) {
   if (!joinsTensors(ctx.callable) || !isCalledOnOpen(ctx) || !holdsTensors(ctx.args[0])) return std::nullopt;
-  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
+  Shadows shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 1; i < ctx.total(); ++i) {  // `dim=`, but not `out=`
     if (!isPlain(ctx.args.any(i)) || !ctx.rec.guards.pin(shadows[i], ctx.args.any(i)))
       return ctx.rec.live() ? std::nullopt : std::optional(run(ctx));

@@ -72,7 +72,8 @@ bool givesPlainKeys(CallContext& ctx) {
 
 Flow setModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() == 1) {
-    if (ctx.callable == reinterpret_cast<PyObject*>(&PySet_Type)) {
+    // C code takes the members of another set as they are, without its `__iter__`.
+    if (ctx.callable == reinterpret_cast<PyObject*>(&PySet_Type) && !PyAnySet_Check(ctx.args[0])) {
       if (auto flow = iterateInstead(ctx, "set_", result)) return *flow;
     }
     auto parts =

@@ -110,7 +110,7 @@ bool scansByItself(PyObject* scanner) {
 Flow jsonScanModel(CallContext& ctx, Shadow& result) {
   const bool plain = ctx.total() == 3 && ctx.kwnames == nullptr && PyUnicode_CheckExact(ctx.args[1]) &&
                      !ctx.rec.guards.comesFromStep(ctx.shadows[0]) && scansByItself(ctx.args[0]);
-  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
+  Shadows shadows(ctx.shadows.begin(), ctx.shadows.end());
   if (!plain || !ctx.rec.guards.pin(shadows[0], ctx.args[0]))
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   ctx.shadows.replace(shadows.data());

@@ -25,7 +25,7 @@ namespace {
 
 // A change of the global state inside the trace. Each run makes the call again in the same place.
 Flow stateModel(CallContext& ctx, Shadow& result) {
-  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
+  Shadows shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     // A context object that the trace makes anew in each run is not pinned.
     if (ctx.rec.guards.comesFromStep(shadows[i]) && !isPlainDeep(ctx.args.any(i))) continue;
@@ -65,7 +65,7 @@ Flow einsumModel(CallContext& ctx, Shadow& result) {
 
 // What opt_einsum says of sizes follows from these, and is computed while recording.
 Flow contractionModel(CallContext& ctx, Shadow& result) {
-  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
+  Shadows shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
@@ -170,7 +170,7 @@ Flow requiresGradModel(CallContext& ctx, Shadow& result) {
     return run(ctx);
   }
   Shadow tensor = ctx.rec.guards.tensorShadow(ctx.args[0], ctx.shadows[0]);
-  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
+  Shadows shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 1; i < ctx.total(); ++i) {
     if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }

@@ -28,7 +28,7 @@ bool isLiteral(RecordContext& rec, Shadow shadow, PyObject* object) {
   if ((v.kind != VirtualKind::kList && v.kind != VirtualKind::kTuple) || v.value != ir::kNone) return false;
   const auto items = static_cast<size_t>(Py_SIZE(object));
   if (v.parts.size() != items) return false;
-  const std::vector<Shadow> parts = v.parts;
+  const Shadows parts = v.parts;
   for (size_t i = 0; i < items; ++i) {
     const auto at = static_cast<Py_ssize_t>(i);
     PyObject* item = PyList_Check(object) ? PyList_GET_ITEM(object, at) : PyTuple_GET_ITEM(object, at);

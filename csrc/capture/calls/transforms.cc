@@ -22,7 +22,7 @@ namespace {
 
 // The level of the transform follows from the active transforms, which are part of the guarded state.
 Flow enterModel(CallContext& ctx, Shadow& result) {
-  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
+  Shadows shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
@@ -49,7 +49,7 @@ Flow leaveModel(CallContext& ctx, Shadow& result) {
 // A flag that only matters while a transform is active. torch's code resets it.
 Flow innerStateModel(CallContext& ctx, Shadow& result) {
   if (!ctx.rec.transforms.isInside()) return opaqueModel(ctx, result);
-  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
+  Shadows shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
@@ -71,7 +71,7 @@ bool calledByTransform(const ShadowFrame& innermost) {
 
 Flow switchModel(CallContext& ctx, Shadow& result) {
   if (!calledByTransform(ctx.frame)) return opaqueModel(ctx, result);
-  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
+  Shadows shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }

@@ -46,11 +46,11 @@ namespace {
 struct Call {
   PyObject* callable = nullptr;
   Shadow shadow;
-  std::vector<PyObject*> args;  // positional, then keywords
-  std::vector<Shadow> shadows;
+  PooledVector<PyObject*> args;  // positional, then keywords
+  Shadows shadows;
   size_t positional = 0;
   PyObject* kwnames = nullptr;
-  std::vector<pyapi::Ref<>> kept;  // keeps alive what nobody else holds
+  Refs kept;  // keeps alive what nobody else holds
 
   void prepend(PyObject* object, Shadow s) {
     args.insert(args.begin(), object);
@@ -154,7 +154,7 @@ bool unwrapInstance(RecordContext& rec, Call& call) {
 }
 
 // The partial's keywords come first, in its order. Where the call gives one too, the call's value counts.
-void mergeKeywords(Call& call, PyObject* names, std::vector<PyObject*> values, std::vector<Shadow> shadows) {
+void mergeKeywords(Call& call, PyObject* names, PooledVector<PyObject*> values, Shadows shadows) {
   pyapi::Ref<> merged = pyapi::steal(PySequence_List(names));
   Py_ssize_t given = call.kwnames != nullptr ? PyTuple_GET_SIZE(call.kwnames) : 0;
   for (Py_ssize_t k = 0; k < given; ++k) {
@@ -189,7 +189,7 @@ bool partialKeywords(RecordContext& rec, Call& call, Shadow shadow, PyObject* ke
   auto shadows = rec.objects.dictParts(shadow, keywords, 1);
   pyapi::Ref<> names = pyapi::steal(PySequence_Tuple(keywords));
   if (!shadows || !names) return false;
-  std::vector<PyObject*> values;
+  PooledVector<PyObject*> values;
   for (size_t i = 0; i < shadows->size(); ++i) {
     values.push_back(
         PyDict_GetItemWithError(keywords, PyTuple_GET_ITEM(names.get(), static_cast<Py_ssize_t>(i))));
@@ -205,8 +205,8 @@ bool unwrapNewPartial(RecordContext& rec, Call& call) {
   if (PyDict_GET_SIZE(v.entries.get()) > 0) {
     PyObject* keywords = v.partObjects.back().get();
     pyapi::Ref<> names = pyapi::steal(PySequence_Tuple(v.entries.get()));
-    std::vector<PyObject*> values;
-    std::vector<Shadow> shadows;
+    PooledVector<PyObject*> values;
+    Shadows shadows;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names.get()); ++i) {
       PyObject* name = PyTuple_GET_ITEM(names.get(), i);
       values.push_back(PyDict_GetItemWithError(keywords, name));
@@ -486,8 +486,8 @@ Flow twoStepCall(Call& call, CallContext& ctx, PyObject* make, PyObject* init, S
 // For an exception whose class makes its instances in C.
 Flow exceptionCall(Call& call, CallContext& ctx, bool known, Shadow& result) {
   RecordContext& rec = ctx.rec;
-  std::vector<Shadow> parts = call.shadows;
-  std::vector<pyapi::Ref<>> objects;
+  Shadows parts = call.shadows;
+  Refs objects;
   for (PyObject* arg : call.args) objects.push_back(pyapi::newRef(arg));
   const Paused paused(rec.pauses);
   Flow flow = runVirtual(ctx, known ? VirtualKind::kException : VirtualKind::kOpaque, result);

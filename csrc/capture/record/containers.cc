@@ -27,13 +27,13 @@ namespace kintsugi::capture {
 
 namespace {
 
-std::vector<Shadow> takeTop(ShadowFrame& f, size_t n) {
-  std::vector<Shadow> parts(f.stack.end() - static_cast<ptrdiff_t>(n), f.stack.end());
+Shadows takeTop(ShadowFrame& f, size_t n) {
+  Shadows parts(f.stack.end() - static_cast<ptrdiff_t>(n), f.stack.end());
   return parts;
 }
 
 Flow buildTuple(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  std::vector<Shadow> parts = takeTop(f, in.arg);
+  Shadows parts = takeTop(f, in.arg);
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
   f.drop(in.arg);
@@ -42,7 +42,7 @@ Flow buildTuple(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
 }
 
 Flow buildList(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  std::vector<Shadow> parts = takeTop(f, in.arg);
+  Shadows parts = takeTop(f, in.arg);
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
   f.drop(in.arg);
@@ -68,8 +68,8 @@ Flow buildSet(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& 
 
 Flow buildMap(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   size_t n = in.arg;
-  std::vector<pyapi::Ref<>> keys;
-  std::vector<Shadow> values;
+  Refs keys;
+  Shadows values;
   for (size_t i = 0; i < n; ++i) {
     int at = static_cast<int>(2 * (n - i));
     if (!pinKey(rec, f.top(at), act.peek(at))) {
@@ -91,7 +91,7 @@ Flow buildMap(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& 
 Flow buildConstKeyMap(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   size_t n = in.arg;
   pyapi::Ref<> keys = pyapi::newRef(act.peek(1));
-  std::vector<Shadow> values(f.stack.end() - 1 - static_cast<ptrdiff_t>(n), f.stack.end() - 1);
+  Shadows values(f.stack.end() - 1 - static_cast<ptrdiff_t>(n), f.stack.end() - 1);
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
   f.drop(n + 1);
@@ -105,7 +105,7 @@ Flow buildConstKeyMap(RecordContext& rec, ShadowFrame& f, Activation& act, const
 }
 
 Flow buildSlice(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  std::vector<Shadow> parts = takeTop(f, in.arg);
+  Shadows parts = takeTop(f, in.arg);
   parts.resize(3, Shadow::constant());
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
@@ -185,7 +185,7 @@ Flow listToTuple(RecordContext& rec, ShadowFrame& f, Activation& act, const Inst
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(1);
-  f.push(rec.objects.tupleOf(act.peek(1), parts ? std::move(*parts) : std::vector<Shadow>{}));
+  f.push(rec.objects.tupleOf(act.peek(1), parts ? std::move(*parts) : Shadows{}));
   return flow;
 }
 
@@ -285,7 +285,7 @@ Flow sequenceSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const I
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
   f.drop(2);
-  std::vector<Shadow> taken;
+  Shadows taken;
   for (Py_ssize_t i = 0; i < count; ++i) taken.push_back((*parts)[start + i * step]);
   PyObject* result = act.peek(1);
   if (PyTuple_Check(result)) {

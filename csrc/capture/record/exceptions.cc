@@ -112,7 +112,7 @@ std::optional<Shadow> describeGroup(RecordContext& rec, PyObject* exception) {
   if (auto known = rec.objects.knownObject(exception)) return known;
   PyObject* members = isGroup(exception) ? membersOf(exception) : nullptr;
   if (members == nullptr || !PyList_CheckExact(members)) return std::nullopt;
-  std::vector<Shadow> parts;
+  Shadows parts;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(members); ++i) {
     auto part = describeGroup(rec, PyList_GET_ITEM(members, i));
     if (!part) return std::nullopt;

@@ -36,7 +36,7 @@ PyObject* operatorFunction(const char* name) {
 Flow operatorStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* function,
                   int popped, bool pushes, std::optional<CallKind> given) {
   std::vector<PyObject*> args;
-  std::vector<Shadow> shadows;
+  Shadows shadows;
   // For a subscript, only the container decides whether the operation is torch's. A list that is indexed by a
   // tensor asks the tensor for its number, and the item that it returns is no result of torch's.
   const bool subscript = std::string_view(function) == "getitem";
@@ -123,7 +123,7 @@ bool pinText(RecordContext& rec, Shadow shadow, PyObject* object) {
 Flow displayStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* name,
                  int popped) {
   std::vector<PyObject*> args;
-  std::vector<Shadow> shadows;
+  Shadows shadows;
   CallKind kind = CallKind::kKnown;
   for (int i = popped; i >= 1; --i) {
     args.push_back(act.peek(i));

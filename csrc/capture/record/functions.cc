@@ -11,8 +11,7 @@ namespace {
 
 // Annotations of a function that the trace has made, as a virtual dict. `values` has names and values in
 // turn.
-void addAnnotations(RecordContext& rec, Shadow function, PyObject* object,
-                    const std::vector<Shadow>& values) {
+void addAnnotations(RecordContext& rec, Shadow function, PyObject* object, const Shadows& values) {
   static PyObject* name = PyUnicode_InternFromString("__annotations__");
   PyObject* dict = PyFunction_GetAnnotations(object);  // makes the dict from the tuple
   if (dict == nullptr || !PyDict_CheckExact(dict)) return PyErr_Clear();
@@ -28,10 +27,10 @@ void addAnnotations(RecordContext& rec, Shadow function, PyObject* object,
 // MAKE_FUNCTION. Stack: defaults, kwdefaults, annotations and closure (each if given), then the code.
 Flow makeFunction(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   int at = 2;
-  std::vector<Shadow> parts(2, Shadow::constant());
-  std::vector<pyapi::Ref<>> objects(2);
-  std::vector<Shadow> cells;
-  std::optional<std::vector<Shadow>> annotations;
+  Shadows parts(2, Shadow::constant());
+  Refs objects(2);
+  Shadows cells;
+  std::optional<Shadows> annotations;
   if (in.arg & 8) {
     PyObject* closure = act.peek(at);
     if (auto known = rec.objects.elementsOf(f.top(at), closure)) cells = std::move(*known);

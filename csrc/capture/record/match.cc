@@ -31,7 +31,7 @@ Flow getLen(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in
 
 Flow matchKeys(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *keys = act.peek(1), *subject = act.peek(2);
-  std::vector<Shadow> values;
+  Shadows values;
   bool all = true;
   if (!PyDict_CheckExact(subject) || f.top(2).isValue()) {
     rec.abort(diag::Code::KTG0101, {"match"});
@@ -62,7 +62,7 @@ Flow matchClass(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   if (!pinClasses(rec, f.top(2), cls)) return rec.execute(act, in);
   rec.guards.guardType(shadow, subject);
   rec.guards.guardTypeVersion(Py_TYPE(subject));
-  std::vector<Shadow> values;
+  Shadows values;
   bool matches = PyObject_IsInstance(subject, cls) == 1;
   pyapi::Ref<> arguments =
       pyapi::steal(count > 0 && matches ? PyObject_GetAttrString(cls, "__match_args__") : nullptr);

@@ -55,8 +55,8 @@ bool isTorchSize(PyObject* o) { return pyapi::isA(o, torchapi::Known::kTorchSize
 bool isTupleLike(PyObject* o) { return PyTuple_CheckExact(o) || isTorchSize(o); }
 
 // `tuple + tuple`, `list + list`, `list * n`: the items keep their shadows.
-std::optional<std::vector<Shadow>> concatenated(RecordContext& rec, int nb, Shadow a, PyObject* x, Shadow b,
-                                                PyObject* y) {
+std::optional<Shadows> concatenated(RecordContext& rec, int nb, Shadow a, PyObject* x, Shadow b,
+                                    PyObject* y) {
   bool add = nb == op::NB_ADD || (nb == op::NB_INPLACE_ADD && PyTuple_Check(x));
   const bool alike = isSequence(x) && (Py_TYPE(x) == Py_TYPE(y) || (isTupleLike(x) && isTupleLike(y)));
   if (add && alike) {
@@ -74,7 +74,7 @@ std::optional<std::vector<Shadow>> concatenated(RecordContext& rec, int nb, Shad
     if (!PyLong_CheckExact(y) || !rec.guards.pin(b, y)) return std::nullopt;
     auto once = rec.objects.elementsOf(a, x);
     if (!once) return std::nullopt;
-    std::vector<Shadow> parts;
+    Shadows parts;
     for (int64_t n = PyLong_AsLongLong(y); n > 0; --n) parts.insert(parts.end(), once->begin(), once->end());
     return parts;
   }
@@ -83,7 +83,7 @@ std::optional<std::vector<Shadow>> concatenated(RecordContext& rec, int nb, Shad
 
 // Joining torch.Size objects converts the items to ints. An item that is not an int, such as a bool, becomes
 // another object, so it is pinned.
-bool pinConverted(RecordContext& rec, PyObject* x, PyObject* y, std::vector<Shadow>& parts) {
+bool pinConverted(RecordContext& rec, PyObject* x, PyObject* y, Shadows& parts) {
   if (!PyTuple_Check(x) || !PyTuple_Check(y)) return true;
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto at = static_cast<Py_ssize_t>(i);
@@ -100,7 +100,7 @@ bool pinConverted(RecordContext& rec, PyObject* x, PyObject* y, std::vector<Shad
   return rec.live();
 }
 
-Shadow describeSequence(RecordContext& rec, PyObject* result, std::vector<Shadow> parts) {
+Shadow describeSequence(RecordContext& rec, PyObject* result, Shadows parts) {
   if (PyTuple_Check(result)) return rec.objects.tupleOf(result, std::move(parts));
   Shadow list = rec.objects.newVirtual(VirtualKind::kList, result);
   rec.objects.virtualOf(list).parts = std::move(parts);
@@ -515,7 +515,7 @@ Flow buildString(RecordContext& rec, ShadowFrame& f, Activation& act, const Inst
   static constinit pyapi::Lazy<PyObject*> joinSlot;
   PyObject* join = joinSlot.get([] { return PyObject_GetAttrString(PyUnicode_FromString(""), "join"); });
   pyapi::Ref<> pieces = pyapi::steal(PyTuple_New(n));
-  std::vector<Shadow> parts;
+  Shadows parts;
   for (int i = n; i >= 1; --i) {
     PyTuple_SET_ITEM(pieces.get(), n - i, Py_NewRef(act.peek(i)));
     parts.push_back(f.top(i));

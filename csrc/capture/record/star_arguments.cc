@@ -25,7 +25,7 @@ bool expandGenerator(RecordContext& rec, ShadowFrame& f, Activation& act, const 
     const NestedFrames nested(rec);
     tuple = PySequence_Tuple(act.peek(at));
   }
-  std::vector<Shadow> items = rec.callees.takeItems();
+  Shadows items = rec.callees.takeItems();
   if (tuple == nullptr) {
     rec.abort(diag::Code::KTG0101, {"a generator that raises"});
     rec.instruction.setExecuted(true);  // the instruction must not ask for the items again

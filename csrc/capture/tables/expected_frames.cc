@@ -43,9 +43,9 @@ bool ExpectedFrames::frameExited(const ShadowFrame& frame, Flow how, bool ofGene
   return true;
 }
 
-std::vector<Shadow> ExpectedFrames::takeItems() {
+Shadows ExpectedFrames::takeItems() {
   KINTSUGI_CHECK(!collected_.empty(), "items of a generator that was not asked for them");
-  std::vector<Shadow> items = std::move(collected_.back().items);
+  Shadows items = std::move(collected_.back().items);
   collected_.pop_back();
   return items;
 }

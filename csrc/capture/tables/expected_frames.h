@@ -47,7 +47,7 @@ class ExpectedFrames {
   Shadow result() const { return result_; }
   void setResult(Shadow shadow) { result_ = shadow; }
   // Of the frames that a later one waited for.
-  const std::vector<Shadow>& results() const { return results_; }
+  const Shadows& results() const { return results_; }
   bool raised() const { return raised_; }      // the frame that was left last was left by an exception
   bool gaveItem() const { return gaveItem_; }  // it yielded an item, or it is a function's and returned
   // True if no C code can ask for results any more.
@@ -64,19 +64,19 @@ class ExpectedFrames {
     KINTSUGI_CHECK(!collected_.empty(), "an item of a generator that nobody collects from");
     collected_.back().items.push_back(item);
   }
-  std::vector<Shadow> takeItems();
+  Shadows takeItems();
 
  private:
   struct Collected {
     Virtual* generator;
-    std::vector<Shadow> items;
+    Shadows items;
   };
 
   PendingFrame pending_;
   std::deque<PendingFrame> later_;
   const ShadowFrame* owner_ = nullptr;  // the entered frame for whose return `later_` waits
   Shadow result_;
-  std::vector<Shadow> results_;
+  Shadows results_;
   std::unique_ptr<ShadowFrame> generatorFrame_;
   std::vector<Collected> collected_;  // innermost last
   bool raised_ = false;

@@ -91,7 +91,7 @@ class KnownSources {
   std::vector<guard::SourceNode>& nodes_;
   std::vector<uint64_t> hashes_;            // by SourceId: of the path, without the block
   std::vector<PyObject*> objects_;          // by SourceId
-  std::vector<Shadow> shadows_;             // by SourceId
+  Shadows shadows_;                         // by SourceId
   FlatMap<uint64_t, ir::SourceId> byPath_;  // hash of path and block
   FlatMap<PyObject*, ir::SourceId> ids_;
 };

@@ -40,15 +40,15 @@ class WrittenEntries {
 
 struct Overlay {
   pyapi::Ref<> object;
-  WrittenEntries attrs;                      // what was written to slots, by name
-  WrittenEntries entries;                    // by key; for a cell: None -> its content
-  pyapi::Ref<> deleted;                      // dict of the keys that were deleted; null: none
-  pyapi::Ref<> fresh;                        // for a dict: keys that the trace has added; null: none
-  Py_ssize_t grown = 0;                      // by how much a dict is longer than it was
-  std::vector<Shadow> tail;                  // for a list: what was appended, while no element was read
-  std::optional<std::vector<Shadow>> parts;  // for a list: all elements, once it was changed otherwise
-  bool dirty = false;                        // changed in a way that is not tracked
-  bool varies = false;                       // for a set: the same changes may change what it holds now
+  WrittenEntries attrs;          // what was written to slots, by name
+  WrittenEntries entries;        // by key; for a cell: None -> its content
+  pyapi::Ref<> deleted;          // dict of the keys that were deleted; null: none
+  pyapi::Ref<> fresh;            // for a dict: keys that the trace has added; null: none
+  Py_ssize_t grown = 0;          // by how much a dict is longer than it was
+  Shadows tail;                  // for a list: what was appended, while no element was read
+  std::optional<Shadows> parts;  // for a list: all elements, once it was changed otherwise
+  bool dirty = false;            // changed in a way that is not tracked
+  bool varies = false;           // for a set: the same changes may change what it holds now
 
   // Keys were added without a guard that the dict lacked them, so no guard pins its length.
   bool lengthUnknown() const { return static_cast<bool>(fresh); }

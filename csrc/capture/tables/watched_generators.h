@@ -26,7 +26,7 @@ class WatchedGenerators {
   bool contains(Shadow shadow) const {
     return shadow.isVirtual() && std::ranges::find(ids_, shadow.virtualId()) != ids_.end();
   }
-  bool holdsAny(const std::vector<Shadow>& slots) const {
+  bool holdsAny(const Shadows& slots) const {
     return std::ranges::any_of(slots, [this](Shadow slot) { return contains(slot); });
   }
   bool empty() const { return ids_.empty(); }

@@ -18,7 +18,7 @@ struct FakeFrameObjects final : FrameObjects {
   explicit FakeFrameObjects(VirtualTable& table) : virtuals(table) {}
   VirtualTable& virtuals;
   bool knowsCells = true;
-  Shadow tupleOf(PyObject* tuple, std::vector<Shadow> parts) override {
+  Shadow tupleOf(PyObject* tuple, Shadows parts) override {
     const Shadow made = virtuals.add(VirtualKind::kTuple, tuple);
     virtuals[made].parts = std::move(parts);
     return made;
@@ -74,8 +74,8 @@ struct Fixture {
                   options, pauses,   torchCalls, virtuals, watched};
 
   // The announcement of a call with these arguments; those behind `positional` have the names.
-  PendingFrame call(const char* function, std::vector<PyObject*> args, std::vector<Shadow> shadows,
-                    size_t positional, PyObject* names = nullptr) {
+  PendingFrame call(const char* function, PooledVector<PyObject*> args, Shadows shadows, size_t positional,
+                    PyObject* names = nullptr) {
     PendingFrame pending;
     pending.function = value(function);
     pending.code = PyFunction_GET_CODE(pending.function.get());
@@ -99,8 +99,7 @@ TEST(Callees, BindArgumentsByPositionAndByName) {
     f.callees.expectFrame(f.call("bound", {Py_None, Py_None, Py_None},
                                  {Shadow::value(1), Shadow::value(3), Shadow::value(2)}, 1, names.get()));
     ASSERT_TRUE(f.callees.acceptFrame(*real.act));
-    EXPECT_EQ(f.entered().locals,
-              (std::vector<Shadow>{Shadow::value(1), Shadow::value(2), Shadow::value(3)}));
+    EXPECT_EQ(f.entered().locals, (Shadows{Shadow::value(1), Shadow::value(2), Shadow::value(3)}));
     EXPECT_EQ(real.act->observerData, &f.entered());
     EXPECT_TRUE(f.entered().rebuildable);
   });
@@ -115,8 +114,8 @@ TEST(Callees, GatherTheRestOfTheArguments) {
                                  {Shadow::value(1), Shadow::value(2), Shadow::value(3), Shadow::value(4)}, 3,
                                  names.get()));
     ASSERT_TRUE(f.callees.acceptFrame(*real.act));
-    const std::vector<Shadow>& locals = f.entered().locals;
-    EXPECT_EQ(f.virtuals[locals[1]].parts, (std::vector<Shadow>{Shadow::value(2), Shadow::value(3)}));
+    const Shadows& locals = f.entered().locals;
+    EXPECT_EQ(f.virtuals[locals[1]].parts, (Shadows{Shadow::value(2), Shadow::value(3)}));
     EXPECT_EQ(f.virtuals.entryOf(f.virtuals[locals[2]], key.get()), Shadow::value(4));
   });
 }
@@ -198,7 +197,7 @@ TEST(Callees, LearnWhatAConstructorHasMadeWhenInitBegins) {
     ASSERT_TRUE(self.isVirtual());
     EXPECT_EQ(f.virtuals[self].object.get(), test::localOf(real, 0));
     EXPECT_EQ(f.virtuals[self].kind, VirtualKind::kException);
-    EXPECT_EQ(f.virtuals[self].parts, (std::vector<Shadow>{Shadow::value(2)}));  // its `args`
+    EXPECT_EQ(f.virtuals[self].parts, (Shadows{Shadow::value(2)}));  // its `args`
     EXPECT_EQ(f.entered().site.replacement, self);  // what the call gives, not what __init__ returns
   });
 }
@@ -240,7 +239,7 @@ TEST(Callees, PinAMethodThatIsEntered) {
   const pyapi::Ref<> method = value("method");
   const PendingFrame pending = f.callees.methodFrame(method.get(), Shadow::source(3), Py_None);
   EXPECT_EQ(f.guards.pinned, (std::vector<PyObject*>{method.get()}));
-  EXPECT_EQ(pending.shadows, (std::vector<Shadow>{Shadow::source(3)}));
+  EXPECT_EQ(pending.shadows, (Shadows{Shadow::source(3)}));
   EXPECT_EQ(pending.code, PyFunction_GET_CODE(method.get()));
 }
 
@@ -276,8 +275,8 @@ TEST(Callees, ResumeAGeneratorOfTheTrace) {
     f.virtuals[made].recipe = 0;
     const uint64_t epoch = f.virtuals.epoch();
     ASSERT_TRUE(f.callees.acceptFrame(*real.act));
-    EXPECT_EQ(f.entered().locals, (std::vector<Shadow>{Shadow::value(1)}));
-    EXPECT_EQ(f.entered().stack, (std::vector<Shadow>{Shadow::value(9)}));
+    EXPECT_EQ(f.entered().locals, (Shadows{Shadow::value(1)}));
+    EXPECT_EQ(f.entered().stack, (Shadows{Shadow::value(9)}));
     EXPECT_EQ(f.virtuals[made].frame, nullptr);  // it runs
     EXPECT_GT(f.virtuals[made].changed, epoch);  // the recipe of the generator that waits is stale
     EXPECT_FALSE(f.callees.throwsInto(*real.act));

@@ -199,13 +199,13 @@ struct FakeSnapshots final : SnapshotMaker, FrameStates {
   }
   bool escapeHandled() override { return true; }
   bool isRunning(ir::RecipeId recipe) const override { return recipe == running; }
-  CallSite callSite(const Instr& instr, size_t popped, std::vector<Shadow>, ir::ReturnAction) override {
+  CallSite callSite(const Instr& instr, size_t popped, Shadows, ir::ReturnAction) override {
     CallSite site;
     site.instr = &instr;
     site.popped = popped;
     return site;
   }
-  ir::StateId makeState(ShadowFrame&, int32_t, size_t, const std::vector<Shadow>&, ir::ReturnAction,
+  ir::StateId makeState(ShadowFrame&, int32_t, size_t, const Shadows&, ir::ReturnAction,
                         ir::Operand) override {
     return stateBefore();
   }

@@ -45,7 +45,7 @@ TEST(ExpectedFrames, CollectTheResultsOfFramesInTurn) {
   expected.entered(second);
   expected.setResult(Shadow::value(8));
   EXPECT_FALSE(expected.frameExited(second, Flow::kReturn, false));
-  EXPECT_EQ(expected.results(), (std::vector<Shadow>{Shadow::value(7)}));
+  EXPECT_EQ(expected.results(), (Shadows{Shadow::value(7)}));
   EXPECT_EQ(expected.result(), Shadow::value(8));
 }
 
@@ -93,8 +93,8 @@ TEST(ExpectedFrames, CollectItemsOfTheInnermostGenerator) {
   expected.collectFrom(inner);
   EXPECT_EQ(expected.collected(), &inner);
   expected.addItem(Shadow::value(2));
-  EXPECT_EQ(expected.takeItems(), (std::vector<Shadow>{Shadow::value(2)}));
-  EXPECT_EQ(expected.takeItems(), (std::vector<Shadow>{Shadow::value(1)}));
+  EXPECT_EQ(expected.takeItems(), (Shadows{Shadow::value(2)}));
+  EXPECT_EQ(expected.takeItems(), (Shadows{Shadow::value(1)}));
   EXPECT_EQ(expected.collected(), nullptr);
 }
 

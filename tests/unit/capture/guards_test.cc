@@ -15,9 +15,9 @@ using test::run;
 using test::value;
 
 struct FakeSequences final : SequenceReads {
-  std::vector<Shadow> elements;
+  Shadows elements;
   bool fits = true;
-  std::optional<std::vector<Shadow>> elementsOf(Shadow, PyObject*) override { return elements; }
+  std::optional<Shadows> elementsOf(Shadow, PyObject*) override { return elements; }
   bool fitsList(const Overlay&) override { return fits; }
 };
 

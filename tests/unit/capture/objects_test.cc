@@ -38,7 +38,7 @@ struct Fixture {
     sources.name(object, found.id);
     return found.id;
   }
-  Shadow list(PyObject* object, std::vector<Shadow> parts) {
+  Shadow list(PyObject* object, Shadows parts) {
     const Shadow made = virtuals.add(VirtualKind::kList, object);
     virtuals[made].parts = std::move(parts);
     return made;
@@ -101,9 +101,9 @@ TEST(Objects, GuardTheLengthThatAListHadAtEntry) {
 TEST(Objects, AnswerFromTheElementsThatTheTraceHasWritten) {
   Fixture f;
   const pyapi::Ref<> list = value("[1, 2]");
-  f.overlays.make(list.get()).overlay.parts = std::vector<Shadow>{Shadow::value(4), Shadow::constant()};
+  f.overlays.make(list.get()).overlay.parts = Shadows{Shadow::value(4), Shadow::constant()};
   EXPECT_EQ(f.objects.elementsOf(Shadow::source(2), list.get()),
-            (std::vector<Shadow>{Shadow::value(4), Shadow::constant()}));
+            (Shadows{Shadow::value(4), Shadow::constant()}));
   EXPECT_EQ(f.objects.elementOf(Shadow::source(2), list.get(), 0), Shadow::value(4));
   EXPECT_TRUE(f.guards.reads.empty());
   EXPECT_TRUE(f.guards.lengths.empty());
@@ -112,7 +112,7 @@ TEST(Objects, AnswerFromTheElementsThatTheTraceHasWritten) {
 TEST(Objects, EndWhereAnotherThreadHasChangedTheLength) {
   Fixture f;
   const pyapi::Ref<> list = value("[1]");
-  f.overlays.make(list.get()).overlay.parts = std::vector<Shadow>{Shadow::value(4), Shadow::constant()};
+  f.overlays.make(list.get()).overlay.parts = Shadows{Shadow::value(4), Shadow::constant()};
   EXPECT_FALSE(f.objects.elementsOf(Shadow::source(2), list.get()).has_value());
   EXPECT_TRUE(f.endedWith(diag::Code::KTG0303));
 }
@@ -182,11 +182,10 @@ TEST(Objects, GiveAllItemsOfAnIterableWithoutMovingIt) {
   const Shadow made = f.list(list.get(), {Shadow::value(1), Shadow::value(2), Shadow::value(3)});
   const Shadow moving = f.objects.newIterator(iterator.get(), made, list.get());
   f.virtuals[moving].index = 1;
-  EXPECT_EQ(f.objects.iterated(moving, iterator.get()),
-            (std::vector<Shadow>{Shadow::value(2), Shadow::value(3)}));
+  EXPECT_EQ(f.objects.iterated(moving, iterator.get()), (Shadows{Shadow::value(2), Shadow::value(3)}));
   EXPECT_EQ(f.virtuals[moving].index, 1);
   EXPECT_EQ(f.objects.iterated(Shadow::source(1), text.get())->size(), 2U);
-  EXPECT_EQ(f.objects.iterated(Shadow::source(2), dict.get()), (std::vector<Shadow>{Shadow::constant()}));
+  EXPECT_EQ(f.objects.iterated(Shadow::source(2), dict.get()), (Shadows{Shadow::constant()}));
   EXPECT_EQ(f.guards.pinned, (std::vector<PyObject*>{text.get(), dict.get()}));
   EXPECT_FALSE(f.objects.iterated(Shadow::source(3), iterator.get()).has_value());  // an old iterator
   EXPECT_TRUE(f.breaks.live);
@@ -211,7 +210,7 @@ TEST(Objects, FollowAnIterator) {
   f.virtuals[counted].parts = {inner};
   const auto item = f.objects.advance(counted, pair.get());
   ASSERT_TRUE(item && item->isVirtual());
-  EXPECT_EQ(f.virtuals[*item].parts, (std::vector<Shadow>{Shadow::constant(), Shadow::value(1)}));
+  EXPECT_EQ(f.virtuals[*item].parts, (Shadows{Shadow::constant(), Shadow::value(1)}));
   EXPECT_EQ(f.objects.advance(inner, PyList_GET_ITEM(list.get(), 1)), Shadow::value(2));
   EXPECT_TRUE(f.objects.exhausted(counted));
   EXPECT_FALSE(f.objects.advance(Shadow::source(1), Py_None).has_value());

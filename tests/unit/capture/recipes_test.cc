@@ -20,12 +20,12 @@ struct Fixture {
   Recipes recipes{constants, objects, trace, exceptions, virtuals};
 
   // A virtual object whose parts have these shadows. The fixture does not hold the object, the table does.
-  Shadow make(VirtualKind kind, PyObject* object, std::vector<Shadow> parts = {}) {
+  Shadow make(VirtualKind kind, PyObject* object, Shadows parts = {}) {
     const Shadow shadow = virtuals.add(kind, object);
     virtuals[shadow].parts = std::move(parts);
     return shadow;
   }
-  Shadow make(VirtualKind kind, const char* expression, std::vector<Shadow> parts = {}) {
+  Shadow make(VirtualKind kind, const char* expression, Shadows parts = {}) {
     return make(kind, value(expression).get(), std::move(parts));
   }
   Operand operand(Shadow shadow) {

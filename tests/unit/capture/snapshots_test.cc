@@ -36,7 +36,7 @@ struct Fixture {
     instruction.begin(instr, frame.stack.size());
   }
   // A list of the trace, which is a local variable of the frame.
-  Shadow listAt(ShadowFrame& frame, int index, std::vector<Shadow> parts) {
+  Shadow listAt(ShadowFrame& frame, int index, Shadows parts) {
     const Shadow list = virtuals.add(VirtualKind::kList, localOf(frame, index));
     virtuals[list].parts = std::move(parts);
     return frame.locals[static_cast<size_t>(index)] = list;

@@ -75,7 +75,7 @@ struct Fixture {
   test::FakeActivation act;
   pyapi::Ref<> callable = value("print");
   std::vector<PyObject*> args;
-  std::vector<Shadow> shadows;
+  Shadows shadows;
 
   CallValues call() {
     CallValues values(frame, act, act.instr);

@@ -21,7 +21,7 @@ namespace kintsugi::capture::test {
 struct FakeTuples final : FrameObjects {
   explicit FakeTuples(VirtualTable& table) : virtuals(table) {}
   VirtualTable& virtuals;
-  Shadow tupleOf(PyObject* tuple, std::vector<Shadow> parts) override {
+  Shadow tupleOf(PyObject* tuple, Shadows parts) override {
     const Shadow made = virtuals.add(VirtualKind::kTuple, tuple);
     virtuals[made].parts = std::move(parts);
     return made;

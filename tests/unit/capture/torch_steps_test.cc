@@ -61,7 +61,7 @@ struct Fixture {
   test::FakeActivation act;
   pyapi::Ref<> callable = value("print");
   std::vector<PyObject*> args;
-  std::vector<Shadow> shadows;
+  Shadows shadows;
   Shadow result;
 
   void add(PyObject* object, Shadow shadow) {
@@ -439,7 +439,7 @@ TEST(TorchSteps, UnpackATensorByTheLog) {
   f.act.gives = row.get();
   f.act.during = [&](Activation&) { f.log.gave(row.get()); };
   EXPECT_EQ(f.torch.torchSequence(f.act, f.act.instr, 1), Flow::kNext);
-  EXPECT_EQ(f.frame.stack, (std::vector<Shadow>{Shadow::value(f.log.values.at(row.get()))}));
+  EXPECT_EQ(f.frame.stack, (Shadows{Shadow::value(f.log.values.at(row.get()))}));
   f.act.during = [&](Activation&) { f.calls.setTainted(true); };  // a mode
   EXPECT_EQ(f.torch.torchSequence(f.act, f.act.instr, 1), Flow::kNext);
   EXPECT_TRUE(f.endedWith(diag::Code::KTG0301));

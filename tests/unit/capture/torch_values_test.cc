@@ -137,9 +137,9 @@ TEST(TorchValues, ExplainSequencesItemByItem) {
   f.ops.bind(tensor.get(), 3, MetaLevel::kFull);
   const auto made = f.values.shadowOf(list.get(), f.drained);
   ASSERT_TRUE(made && made->isVirtual());
-  EXPECT_EQ(f.virtuals[*made].parts, (std::vector<Shadow>{Shadow::value(3), Shadow::constant()}));
+  EXPECT_EQ(f.virtuals[*made].parts, (Shadows{Shadow::value(3), Shadow::constant()}));
   const auto pair = f.values.shadowOf(tuple.get(), f.drained);
-  EXPECT_EQ(f.virtuals[*pair].parts, (std::vector<Shadow>{Shadow::value(3)}));
+  EXPECT_EQ(f.virtuals[*pair].parts, (Shadows{Shadow::value(3)}));
   EXPECT_FALSE(f.values.shadowOf(unknown.get(), f.drained).has_value());
   EXPECT_EQ(f.values.shadowOf(size.get(), f.drained), Shadow::constant());
 }

@@ -52,7 +52,7 @@ TEST(VirtualTable, WalksAlongThoseThatAreHeld) {
   VirtualTable virtuals;
   Pauses pauses;
   DeadObjects dead(virtuals, pauses);
-  std::vector<pyapi::Ref<>> kept;
+  Refs kept;
   for (int i = 0; i < 1000; ++i) {
     pyapi::Ref<> made = value("[1]");
     dead.add(virtuals.add(VirtualKind::kList, made.get()).virtualId());

@@ -20,14 +20,14 @@ recording::Recording with(const std::string& effect) {
 
 TEST(WrittenPlaces, NoEffectWritesNothing) {
   const recording::Recording recording = with("");
-  const WrittenPlaces written(recording);
+  const WrittenPlaces written(recording, 0, recording.document.trace.code.size());
   for (guard::SourceId source = 0; source < 7; ++source) EXPECT_FALSE(written.covers(source)) << source;
   for (const guard::Guard& guard : recording.document.guards.guards) EXPECT_FALSE(written.concerns(guard));
 }
 
 TEST(WrittenPlaces, AnAttributeThatIsSetIsOneAndItsNeighbourIsNot) {
   const recording::Recording recording = with("  effect.setattr $0, \"n\", 1 snap !0\n");
-  const WrittenPlaces written(recording);
+  const WrittenPlaces written(recording, 0, recording.document.trace.code.size());
   EXPECT_TRUE(written.covers(2));
   EXPECT_FALSE(written.covers(0));
   EXPECT_FALSE(written.covers(3));
@@ -36,35 +36,47 @@ TEST(WrittenPlaces, AnAttributeThatIsSetIsOneAndItsNeighbourIsNot) {
 
 TEST(WrittenPlaces, WhatIsReadFromAWrittenPlaceIsOneToo) {
   const recording::Recording recording = with("  effect.setattr $0, \"m\", 1 snap !0\n");
-  const WrittenPlaces written(recording);
+  const WrittenPlaces written(recording, 0, recording.document.trace.code.size());
   EXPECT_TRUE(written.covers(3));
   EXPECT_TRUE(written.covers(4));
   EXPECT_FALSE(written.covers(2));
 }
 
+TEST(WrittenPlaces, OnlyTheInstructionsThatAreAskedForCount) {
+  const recording::Recording recording =
+      with("  effect.setattr $0, \"n\", 1 snap !0\n  effect.setattr $0, \"m\", 1 snap !0\n");
+  const WrittenPlaces first(recording, 0, 1), second(recording, 1, 2), none(recording, 1, 1);
+  EXPECT_TRUE(first.covers(2));
+  EXPECT_FALSE(first.covers(3));
+  EXPECT_FALSE(second.covers(2));
+  EXPECT_TRUE(second.covers(3));
+  EXPECT_FALSE(none.covers(2));
+  EXPECT_FALSE(none.covers(3));
+}
+
 TEST(WrittenPlaces, AKeyThatIsSetIsOne) {
   const recording::Recording recording = with("  effect.setitem $1, #0, 1 snap !0\n");
-  const WrittenPlaces written(recording);
+  const WrittenPlaces written(recording, 0, recording.document.trace.code.size());
   EXPECT_TRUE(written.covers(2));
   EXPECT_FALSE(written.covers(3));
 }
 
 TEST(WrittenPlaces, ACellThatIsSetIsOne) {
   const recording::Recording recording = with("  effect.setcell $5, 1 snap !0\n");
-  const WrittenPlaces written(recording);
+  const WrittenPlaces written(recording, 0, recording.document.trace.code.size());
   EXPECT_TRUE(written.covers(6));
   EXPECT_FALSE(written.covers(2));
 }
 
 TEST(WrittenPlaces, AListCountsAsAWhole) {
   const recording::Recording recording = with("  effect.setitem $3, 1, 1 snap !0\n");
-  const WrittenPlaces written(recording);
+  const WrittenPlaces written(recording, 0, recording.document.trace.code.size());
   EXPECT_TRUE(written.covers(4)) << "element 0, though element 1 is set";
 }
 
 TEST(WrittenPlaces, GuardsOfAChangedObjectCountButForItsType) {
   const recording::Recording recording = with("  effect.setattr $0, \"n\", 1 snap !0\n");
-  const WrittenPlaces written(recording);
+  const WrittenPlaces written(recording, 0, recording.document.trace.code.size());
   const auto& guards = recording.document.guards.guards;
   EXPECT_TRUE(written.concerns(guards[0]));  // the type of self.n
   EXPECT_TRUE(written.concerns(guards[1]));  // self has no dict
