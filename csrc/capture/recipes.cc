@@ -592,6 +592,11 @@ bool Recipes::recipeParts(Virtual& v, Recipe& recipe) {
       return tracebackParts(v, recipe);
     case VirtualKind::kMethod:
       recipe.kind = RecipeKind::kMethod;
+      if (PyMethod_Check(object) &&
+          pyapi::isMethodInC(v.partObjects[0].get())) {  // `MethodType(list.append, a)`
+        recipe.kind = RecipeKind::kCall;
+        list.constant(reinterpret_cast<PyObject*>(&PyMethod_Type));
+      }
       list.add(v.parts[0], v.partObjects[0].get());
       list.add(v.parts[1], v.partObjects[1].get());
       return list.ok;

@@ -149,13 +149,9 @@ bool Steps::callOperands(CallValues& ctx, CallKind kind, std::vector<Operand>& o
     Shadow shadow = ctx.shadows.any(i);
     if (torchapi::isTensor(ctx.args.any(i)) && !isForeign(shadow, ctx.args.any(i)))
       shadow = roles_.arguments.tensorShadow(ctx.args.any(i), shadow);
-    // The step may see or keep the identity of an instance, so it escapes. Of a plain container only the
-    // items are read.
-    bool identity = shadow.isVirtual() && (virtuals_[shadow].kind == VirtualKind::kInstance ||
-                                           virtuals_[shadow].kind == VirtualKind::kClass ||
-                                           virtuals_[shadow].kind == VirtualKind::kFunction ||
-                                           isConsumed(virtuals_[shadow]) || virtuals_.holdsMutable(shadow));
-    if ((kind == CallKind::kOpaque || identity) && !roles_.snapshots.escape(shadow, ctx.args.any(i)))
+    // The step may keep what it is given, or give a part of it back.
+    if ((kind == CallKind::kOpaque || virtuals_.isShared(shadow)) &&
+        !roles_.snapshots.escape(shadow, ctx.args.any(i)))
       return false;
     Operand operand;
     if (!roles_.breaks.isLive() || !roles_.snapshots.operandOf(shadow, ctx.args.any(i), operand)) {

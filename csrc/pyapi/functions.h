@@ -43,6 +43,18 @@ inline void fillNewFunction(PyFunctionObject* function, FunctionParts parts) {
   if (parts.annotate) setAnnotate(function, parts.annotate.release());
 }
 
+// True for a method of a type in C. Bound to an object, it is no bound method but a builtin function that
+// knows the object.
+inline bool isMethodInC(PyObject* function) {
+  return Py_TYPE(function) == &PyMethodDescr_Type || Py_TYPE(function) == &PyWrapperDescr_Type;
+}
+// A new reference to what reading the function from an object of its class gives, or null with an exception.
+inline PyObject* bind(PyObject* function, PyObject* self) {
+  return isMethodInC(function)
+             ? Py_TYPE(function)->tp_descr_get(function, self, reinterpret_cast<PyObject*>(Py_TYPE(self)))
+             : PyMethod_New(function, self);
+}
+
 // -- Functions and methods in C
 
 // The definition of a function in C. The same definition means the same function, whatever object it is bound

@@ -4,6 +4,7 @@
 #include "pyapi/code.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/frame.h"
+#include "pyapi/functions.h"
 #include "pyapi/generator.h"
 #include "pyapi/iterator_state.h"
 #include "pyapi/lazy.h"
@@ -414,7 +415,7 @@ Ref<> Materializer::buildFunction(const Recipe& recipe) {
 Ref<> Materializer::buildMethod(const Recipe& recipe) {
   Ref<> function = object(recipe.parts.at(0));
   Ref<> self = function ? object(recipe.parts.at(1)) : nullptr;
-  return self ? pyapi::steal(PyMethod_New(function.get(), self.get())) : nullptr;
+  return self ? pyapi::steal(pyapi::bind(function.get(), self.get())) : nullptr;
 }
 
 Ref<> Materializer::buildSequenceIterator(const Recipe& recipe) {

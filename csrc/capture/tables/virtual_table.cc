@@ -1,5 +1,7 @@
 #include "capture/tables/virtual_table.h"
 
+#include <algorithm>
+
 #include "pyapi/frame.h"
 #include "pyapi/generator.h"
 #include "support/check.h"
@@ -147,30 +149,25 @@ Virtual* VirtualTable::ofRunningGenerator(const Activation& act) const {
   return v != nullptr && v->kind == VirtualKind::kGenerator && v->value == ir::kNone ? v : nullptr;
 }
 
-// True if a container that the trace has made holds mutable objects. Each of those must stay one object for
-// everybody.
-bool VirtualTable::holdsMutable(Shadow shadow) const {
+bool VirtualTable::isShared(Shadow shadow) const {
+  if (!shadow.isVirtual()) return false;
   const Virtual& v = (*this)[shadow];
-  auto isMutable = [&](Shadow part) {
-    if (!part.isVirtual()) return false;
-    const VirtualKind kind = (*this)[part].kind;
-    return kind != VirtualKind::kTuple && kind != VirtualKind::kSlice && kind != VirtualKind::kRange &&
-           kind != VirtualKind::kMethod;
-  };
-  if (v.kind == VirtualKind::kTuple || v.kind == VirtualKind::kList || v.kind == VirtualKind::kSet) {
-    for (Shadow part : v.parts) {
-      if (isMutable(part) || (part.isVirtual() && holdsMutable(part))) return true;
-    }
+  switch (v.kind) {
+    case VirtualKind::kTuple:
+    case VirtualKind::kSlice:
+    case VirtualKind::kMethod:
+    case VirtualKind::kSuper:
+    case VirtualKind::kDictView:
+      return std::ranges::any_of(v.parts, [this](Shadow part) { return isShared(part); });
+    case VirtualKind::kSet:
+      return !PyFrozenSet_Check(v.object.get()) ||
+             std::ranges::any_of(v.parts, [this](Shadow part) { return isShared(part); });
+    case VirtualKind::kRange:
+    case VirtualKind::kTraceback:
+      return false;  // the object says all
+    default:
+      return true;
   }
-  if (v.kind == VirtualKind::kDict && v.entries) {
-    PyObject *key, *encoded;
-    Py_ssize_t at = 0;
-    while (PyDict_Next(v.entries.get(), &at, &key, &encoded)) {
-      const Shadow part = decodeShadow(encoded);
-      if (isMutable(part) || (part.isVirtual() && holdsMutable(part))) return true;
-    }
-  }
-  return false;
 }
 
 }  // namespace kintsugi::capture

@@ -80,9 +80,10 @@ class VirtualTable {
   // The generator whose frame runs; null if the trace does not know it, because it has escaped.
   Virtual* ofRunningGenerator(const Activation& act) const;
 
-  // True for a container of the trace that holds mutable objects. Each of those must stay one object for
-  // everybody.
-  bool holdsMutable(Shadow shadow) const;
+  // True for an object of the trace that can be changed, or reaches such a one: a list, a tuple of lists, a
+  // bound method of a list. It must stay one object for everybody who has it, so whoever may keep it is given
+  // the object itself, not another one by the same recipe.
+  bool isShared(Shadow shadow) const;
 
   uint64_t epoch() const { return epoch_; }
   uint64_t lastGeneralChange() const { return lastGeneralChange_; }  // the epoch that it has begun

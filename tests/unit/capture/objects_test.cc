@@ -303,16 +303,24 @@ TEST(Objects, CallAContainerDirtyIfNobodyKnowsItsLength) {
   EXPECT_TRUE(f.objects.isDirty(list.get()));
 }
 
-TEST(VirtualTable, TellsContainersThatHoldMutableObjects) {
+TEST(VirtualTable, TellsObjectsThatAreOneForAllWhoHaveThem) {
   Fixture f;
-  const pyapi::Ref<> outer = value("[]"), inner = value("[[]]"), tuple = value("((),)");
-  const Shadow list = f.list(inner.get(), {});
+  const pyapi::Ref<> items = value("[]"), tuple = value("((),)"), append = value("[].append");
+  const pyapi::Ref<> frozen = value("frozenset()"), set = value("set()");
+  EXPECT_FALSE(f.virtuals.isShared(Shadow::constant()));
+  const Shadow list = f.list(items.get(), {Shadow::value(1)});
+  EXPECT_TRUE(f.virtuals.isShared(list));
   const Shadow nested = f.virtuals.add(VirtualKind::kTuple, tuple.get());
-  f.virtuals[nested].parts = {list};
-  const Shadow made = f.list(outer.get(), {Shadow::value(1)});
-  EXPECT_FALSE(f.virtuals.holdsMutable(made));
-  f.virtuals[made].parts.push_back(nested);
-  EXPECT_TRUE(f.virtuals.holdsMutable(made));  // inside the tuple
+  EXPECT_FALSE(f.virtuals.isShared(nested));
+  f.virtuals[nested].parts = {Shadow::value(1), list};
+  EXPECT_TRUE(f.virtuals.isShared(nested));
+  const Shadow method = f.virtuals.add(VirtualKind::kMethod, append.get());
+  f.virtuals[method].parts = {Shadow::constant(), Shadow::constant()};
+  EXPECT_FALSE(f.virtuals.isShared(method));
+  f.virtuals[method].parts = {Shadow::constant(), list};
+  EXPECT_TRUE(f.virtuals.isShared(method));
+  EXPECT_FALSE(f.virtuals.isShared(f.virtuals.add(VirtualKind::kSet, frozen.get())));
+  EXPECT_TRUE(f.virtuals.isShared(f.virtuals.add(VirtualKind::kSet, set.get())));
 }
 
 }  // namespace
