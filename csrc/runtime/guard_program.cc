@@ -59,13 +59,22 @@ void GuardProgram::takeBaselines(const GuardProgram& other) {
   for (size_t b = 0; b < impl_->blocks.size(); ++b) {
     const Block& from = other.impl_->blocks[b];
     for (TypeCheck& check : impl_->blocks[b].types) {
-      const auto found =
-          std::ranges::find_if(from.types, [&](const TypeCheck& known) { return known.type == check.type; });
-      const uint32_t index = check.index;
-      if (found != from.types.end()) check = *found;
-      check.index = index;
+      const auto known = std::ranges::find(from.types, check.type, &TypeCheck::type);
+      if (known == from.types.end()) continue;
+      check.version = known->version;
+      check.broken = known->broken;
+      check.mro = pyapi::newRef(known->mro.get());
+      check.dictVersions = known->dictVersions;
+      check.entries = known->entries;
     }
-    impl_->blocks[b].openDicts = from.openDicts;
+    for (OpenDict& open : impl_->blocks[b].openDicts) {
+      const auto known = std::ranges::find(from.openDicts, open.type, &OpenDict::type);
+      if (known == from.openDicts.end()) continue;
+      open.version = known->version;
+      open.entries.clear();
+      for (const auto& [name, value] : known->entries)
+        open.entries.emplace_back(pyapi::newRef(name.get()), pyapi::newRef(value.get()));
+    }
   }
 }
 
