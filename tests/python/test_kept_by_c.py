@@ -153,6 +153,12 @@ def method_of_append() -> Any:
     return types.MethodType(of_pair, (seen,)), seen
 
 
+def method_in_c() -> Any:
+    seen: list[Any] = []
+    method = types.MethodType(list.append, seen)
+    return method, (method, seen.append, seen)
+
+
 def closure() -> Any:
     seen: list[Any] = []
     return lambda *args: seen.append(len(args)), seen
@@ -275,6 +281,7 @@ CALLABLES = [
     partial_of_partial,
     method_type,
     method_of_append,
+    method_in_c,
     closure,
     closure_over_variable,
     closure_over_method,
