@@ -120,6 +120,7 @@ std::optional<std::vector<Shadow>> Objects::itemsLeft(const Virtual& v) {
     std::reverse(all->begin(), all->end());
     return all;
   }
+  if (place < 0) return std::vector<Shadow>{};
   if (place > size) {  // of a list that has become shorter
     const bool ends = state && pyapi::sequenceIteratorOf(v.object.get()) != nullptr;
     return ends ? std::optional(std::vector<Shadow>{}) : std::nullopt;

@@ -23,7 +23,7 @@ struct IteratorState {
   bool broken = false;     // the container has changed, so asking for the next item raises
   bool plain = true;       // a new iterator that has given `place` items is the same
   bool movable = true;     // placeIterator() can make such a one
-  // Of the next item in the container as it is now: so many items lie before it. May lie behind its end.
+  // Of the next item in the container as it is now: so many items lie before it. May lie outside of it.
   int64_t place = 0;
   int64_t left = 0;      // of dicts, sets and deques: how many items it counts on
   int64_t expected = 0;  // of dicts and sets: the size that it asks of its container; -1: it raises for good

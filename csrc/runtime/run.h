@@ -169,7 +169,7 @@ class Run {
   torchapi::Value* values_;
   GilSwitch gil_;
   PyThreadState* const tstate_;
-  uint64_t switches_;  // the count of GIL switches when the run last knew that all it has read holds
+  uint64_t switches_;           // the count of GIL switches when the run last knew that all it has read holds
   uint64_t revalidatedAt_ = 0;  // the time of that check
   // The trace whose guards the current block has. It may differ from owner_ after a side trace was entered.
   CompiledTrace* blockOwner_;

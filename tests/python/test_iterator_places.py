@@ -149,6 +149,36 @@ def found(it: Any) -> None:
     list(itertools.islice(it, 2))
 
 
+def set_to(it: Any, place: int) -> None:
+    if isinstance(it, zip) or not hasattr(it, "__setstate__"):  # a zip's state is another one
+        return
+    it.__setstate__(place)
+
+
+def set_back(it: Any) -> None:
+    next(it), next(it)
+    set_to(it, 1)
+
+
+def set_before(it: Any) -> None:
+    set_to(it, -3)
+
+
+def set_beyond(it: Any) -> None:
+    set_to(it, 100)
+
+
+def set_before_and_back(it: Any) -> None:
+    set_to(it, -1)
+    set_to(it, 2)
+
+
+def set_before_and_asked(it: Any) -> None:
+    set_to(it, -1)
+    next(it, None)
+    set_to(it, 1)
+
+
 def nothing(it: Any) -> None:
     pass
 
@@ -165,6 +195,7 @@ WAYS = [
         to_the_last,
     ),
     *(all_by_list, all_by_tuple, all_by_loop, beyond, unpacked, too_many, strictly, found),
+    *(set_back, set_before, set_beyond, set_before_and_back, set_before_and_asked),
 ]
 
 
