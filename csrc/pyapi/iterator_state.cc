@@ -331,6 +331,10 @@ bool hasMoved(PyObject* iterator, IteratorWords& words) {
     compare(words.back(), static_cast<uint64_t>(PyDict_GET_SIZE(as<DictIterator>(iterator)->dict)));
   if (isSetIterator(type) && as<SetIterator>(iterator)->set != nullptr)
     compare(words.back(), static_cast<uint64_t>(PySet_GET_SIZE(as<SetIterator>(iterator)->set)));
+  if (type == &PyLongRangeIter_Type) {  // its fields are ints; a new one may lie where an old one was
+    compare(words.back(), static_cast<uint64_t>(PyObject_LengthHint(iterator, -1)));
+    PyErr_Clear();
+  }
   return moved;
 }
 

@@ -391,3 +391,55 @@ def test_one_iterator_twice(backend: str) -> None:
         table = dict(zip("abcd", items, strict=True))
         expected, got = f(torch.ones(2), items, table), compiled(torch.ones(2), items, table)
         assert got[:2] == expected[:2]
+
+
+LARGE = 1 << 70
+RANGES = {
+    "short": range(1000),
+    "of large numbers": range(LARGE, LARGE + 1000),
+    "long": range(100_000_000_000),
+    "as long as a size": range((1 << 63) - 1),
+    "longer than a size": range(1 << 63),
+    "long, of large numbers": range(LARGE, 2 * LARGE, 3),
+}
+OVER_RANGES: dict[str, Callable[[range], Iterator[Any]]] = {
+    "iter": iter,
+    "reversed": reversed,
+    "enumerate": enumerate,
+    "zip": lambda r: zip(r, "abcdefghij"),
+    "map": lambda r: map(str, r),
+    "generator": lambda r: (v for v in r if v is not None),
+}
+
+
+def counted(it: Any) -> None:
+    operator.countOf(itertools.islice(it, 2), None)
+
+
+def dropped(it: Any) -> None:
+    collections.deque(itertools.islice(it, 4), maxlen=0)
+
+
+@pytest.mark.parametrize("over", OVER_RANGES)
+@pytest.mark.parametrize("name", RANGES)
+def test_ranges_of_any_length(name: str, over: str) -> None:
+    numbers, iterate = RANGES[name], OVER_RANGES[over]
+    for way in (nothing, counted, dropped, zipped_in_a_loop, broken_off, some):
+
+        def f(x: torch.Tensor, way: Callable[[Any], None] = way) -> Any:
+            it = iterate(numbers)
+            next(it)
+            way(it)
+            y = x * 2
+            if y.sum() > 10:
+                return y + 1, next(it), it
+            return y, next(it), it
+
+        compiled = kintsugi.compile(f)
+        for number in (1.0, 1.0, 3.0, 3.0, 1.0):
+            x = torch.full((3,), number)
+            expected, got = f(x), compiled(x)
+            assert torch.equal(got[0], expected[0])
+            assert got[1] == expected[1]
+            assert list(itertools.islice(got[2], 3)) == list(itertools.islice(expected[2], 3))
+        assert "KTG0000" not in str(kintsugi.explain(f)(torch.ones(3)))
