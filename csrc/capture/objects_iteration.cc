@@ -15,18 +15,31 @@ namespace kintsugi::capture {
 
 using ir::Op;
 
+namespace {
+
+// A longer range is iterated over item by item, as an object that is not known.
+constexpr Py_ssize_t kLongestRange = Py_ssize_t{1} << 24;
+
+bool isTooLong(PyObject* range) {
+  const Py_ssize_t count = PyObject_Size(range);  // -1: it does not fit
+  PyErr_Clear();
+  return count < 0 || count > kLongestRange;
+}
+
+}  // namespace
+
 // The shadows of all items that iterating over the object would give; nothing is consumed. Nothing: not
 // known.
 std::optional<Shadows> Objects::iterated(Shadow shadow, PyObject* object) {
   if (PyTuple_Check(object) || PyList_Check(object)) return elementsOf(shadow, object);
+  if (PyRange_Check(object) && isTooLong(object)) return std::nullopt;
   if (shadow.isConst() && roles_.containers.isFrozen(object) && PyObject_Size(object) >= 0) {
     return Shadows(static_cast<size_t>(PyObject_Size(object)), Shadow::constant());
   }
   PyErr_Clear();
   if (PyRange_Check(object) || PyUnicode_CheckExact(object) || PyBytes_CheckExact(object)) {
     if (!roles_.guards.pin(shadow, object)) return std::nullopt;
-    Py_ssize_t n = PyObject_Size(object);
-    return Shadows(n, Shadow::constant());
+    return Shadows(static_cast<size_t>(PyObject_Size(object)), Shadow::constant());
   }
   if (PyDict_Check(object) && plainDict(object)) return dictParts(shadow, object, 0);
   if (PyAnySet_CheckExact(object) && orderIsKnown(shadow, object)) {
@@ -120,6 +133,7 @@ std::optional<Shadows> Objects::itemsLeft(const Virtual& v) {
     std::reverse(all->begin(), all->end());
     return all;
   }
+  if (place < 0) return Shadows{};
   if (place > size) {  // of a list that has become shorter
     const bool ends = state && pyapi::sequenceIteratorOf(v.object.get()) != nullptr;
     return ends ? std::optional(Shadows{}) : std::nullopt;

@@ -39,8 +39,8 @@ inline bool holdsItem(PyObject* container, PyObject* key, PyObject* item) {
   return found != nullptr && plainEquals(found, item);
 }
 
-// The state of an iterator of a list or tuple, forwards or backwards. When it ends, it drops its sequence for
-// good.
+// The state of an iterator of a list or tuple, forwards or backwards. When it finds no item at its index, it
+// drops its sequence for good. From CPython 3.13 on, one of a list whose index is negative keeps it instead.
 struct SequenceIterator {
   PyObject_HEAD;
   Py_ssize_t index;    // of the next item

@@ -144,7 +144,7 @@ IteratorState ofSequence(const SequenceIterator& real, PyObject* iterator, PyObj
   } else if (Py_TYPE(iterator) == &PyReversed_Type) {
     state.place = PyTuple_GET_SIZE(container) - 1 - real.index;
   } else {
-    state.plain = state.place <= PyObject_Size(container);
+    state.plain = state.place >= 0 && state.place <= PyObject_Size(container);
   }
   return state;
 }
@@ -300,7 +300,7 @@ bool agreesWithHint(PyObject* iterator, PyObject* container, const IteratorState
   } else if (state.backwards) {
     left = state.place < PyList_GET_SIZE(container) ? state.place + 1 : 0;
   } else {
-    left = std::max<int64_t>(0, PyObject_Size(container) - state.place);
+    left = state.place < 0 ? 0 : std::max<int64_t>(0, PyObject_Size(container) - state.place);
   }
   const Py_ssize_t hint = PyObject_LengthHint(iterator, 0);
   PyErr_Clear();
@@ -326,6 +326,10 @@ bool hasMoved(PyObject* iterator, IteratorWords& words) {
     compare(words.back(), static_cast<uint64_t>(PyDict_GET_SIZE(as<DictIterator>(iterator)->dict)));
   if (isSetIterator(type) && as<SetIterator>(iterator)->set != nullptr)
     compare(words.back(), static_cast<uint64_t>(PySet_GET_SIZE(as<SetIterator>(iterator)->set)));
+  if (type == &PyLongRangeIter_Type) {  // its fields are ints; a new one may lie where an old one was
+    compare(words.back(), static_cast<uint64_t>(PyObject_LengthHint(iterator, -1)));
+    PyErr_Clear();
+  }
   return moved;
 }
 

@@ -23,7 +23,8 @@ struct IteratorState {
   bool broken = false;     // the container has changed, so asking for the next item raises
   bool plain = true;       // a new iterator that has given `place` items is the same
   bool movable = true;     // placeIterator() can make such a one
-  // Of the next item in the container as it is now: so many items lie before it. May lie behind its end.
+  // Of the next item in the container as it is now: so many items lie before it. May lie behind its end, and
+  // in front of its start, where iterators find nothing.
   int64_t place = 0;
   int64_t left = 0;      // of dicts, sets and deques: how many items it counts on
   int64_t expected = 0;  // of dicts and sets: the size that it asks of its container; -1: it raises for good
@@ -43,7 +44,7 @@ const char* kindOfEnded(PyObject* iterator);
 bool agreesWithHint(PyObject* iterator, PyObject* container, const IteratorState& state);
 
 // What has changed when an iterator of C code is somewhere else: the words behind its head, and the size of
-// its dict or set.
+// its dict or set, or how many numbers of a long range are left.
 using IteratorWords = std::array<uint64_t, 7>;
 // Compares `words` with what they are now, and makes them so. A recording asks it some ten thousand times.
 bool hasMoved(PyObject* iterator, IteratorWords& words);

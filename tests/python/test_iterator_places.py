@@ -149,6 +149,36 @@ def found(it: Any) -> None:
     list(itertools.islice(it, 2))
 
 
+def set_to(it: Any, place: int) -> None:
+    if isinstance(it, zip) or not hasattr(it, "__setstate__"):  # a zip's state is another one
+        return
+    it.__setstate__(place)
+
+
+def set_back(it: Any) -> None:
+    next(it), next(it)
+    set_to(it, 1)
+
+
+def set_before(it: Any) -> None:
+    set_to(it, -3)
+
+
+def set_beyond(it: Any) -> None:
+    set_to(it, 100)
+
+
+def set_before_and_back(it: Any) -> None:
+    set_to(it, -1)
+    set_to(it, 2)
+
+
+def set_before_and_asked(it: Any) -> None:
+    set_to(it, -1)
+    next(it, None)
+    set_to(it, 1)
+
+
 def nothing(it: Any) -> None:
     pass
 
@@ -165,6 +195,7 @@ WAYS = [
         to_the_last,
     ),
     *(all_by_list, all_by_tuple, all_by_loop, beyond, unpacked, too_many, strictly, found),
+    *(set_back, set_before, set_beyond, set_before_and_back, set_before_and_asked),
 ]
 
 
@@ -405,3 +436,53 @@ def test_what_is_at_the_end_already_does_not_move(key: str, last: bool, backend:
             except (RuntimeError, KeyError) as error:
                 seen.append((type(error), str(error), list(table)))
         assert seen[0] == seen[1]
+LARGE = 1 << 70
+RANGES = {
+    "short": range(1000),
+    "of large numbers": range(LARGE, LARGE + 1000),
+    "long": range(100_000_000_000),
+    "as long as a size": range((1 << 63) - 1),
+    "longer than a size": range(1 << 63),
+    "long, of large numbers": range(LARGE, 2 * LARGE, 3),
+}
+OVER_RANGES: dict[str, Callable[[range], Iterator[Any]]] = {
+    "iter": iter,
+    "reversed": reversed,
+    "enumerate": enumerate,
+    "zip": lambda r: zip(r, "abcdefghij"),
+    "map": lambda r: map(str, r),
+    "generator": lambda r: (v for v in r if v is not None),
+}
+
+
+def counted(it: Any) -> None:
+    operator.countOf(itertools.islice(it, 2), None)
+
+
+def dropped(it: Any) -> None:
+    collections.deque(itertools.islice(it, 4), maxlen=0)
+
+
+@pytest.mark.parametrize("over", OVER_RANGES)
+@pytest.mark.parametrize("name", RANGES)
+def test_ranges_of_any_length(name: str, over: str) -> None:
+    numbers, iterate = RANGES[name], OVER_RANGES[over]
+    for way in (nothing, counted, dropped, zipped_in_a_loop, broken_off, some):
+
+        def f(x: torch.Tensor, way: Callable[[Any], None] = way) -> Any:
+            it = iterate(numbers)
+            next(it)
+            way(it)
+            y = x * 2
+            if y.sum() > 10:
+                return y + 1, next(it), it
+            return y, next(it), it
+
+        compiled = kintsugi.compile(f)
+        for number in (1.0, 1.0, 3.0, 3.0, 1.0):
+            x = torch.full((3,), number)
+            expected, got = f(x), compiled(x)
+            assert torch.equal(got[0], expected[0])
+            assert got[1] == expected[1]
+            assert list(itertools.islice(got[2], 3)) == list(itertools.islice(expected[2], 3))
+        assert "KTG0000" not in str(kintsugi.explain(f)(torch.ones(3)))

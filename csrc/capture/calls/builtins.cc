@@ -582,7 +582,9 @@ Flow reversedModel(CallContext& ctx, Shadow& result) {
   PyObject* o = ctx.args[0];
   auto parts =
       PyTuple_Check(o) || PyList_Check(o) ? ctx.rec.objects.elementsOf(ctx.shadows[0], o) : std::nullopt;
-  if (!parts && PyRange_Check(o) && ctx.shadows[0].isConst()) {
+  const bool range = PyRange_Check(o) && PyObject_Size(o) >= 0;
+  PyErr_Clear();
+  if (!parts && range && ctx.shadows[0].isConst()) {
     pyapi::Ref<> step = pyapi::steal(PyLong_FromLong(-1));
     pyapi::Ref<> whole = pyapi::steal(PySlice_New(nullptr, nullptr, step.get()));
     pyapi::Ref<> turned = whole ? pyapi::steal(PyObject_GetItem(o, whole.get())) : pyapi::Ref<>();
