@@ -120,6 +120,21 @@ std::vector<uint64_t> versionsOf(const std::vector<PyObject*>& args) {
   return versions;
 }
 
+// Is the object, or for a plain container what it holds, one that others have too?
+bool holdsShared(const VirtualTable& virtuals, Shadow shadow) {
+  if (!shadow.isVirtual()) return false;
+  const Virtual& v = virtuals[shadow];
+  const auto isShared = [&](Shadow part) { return virtuals.isShared(part); };
+  if (v.kind == VirtualKind::kList || v.kind == VirtualKind::kSet)
+    return std::ranges::any_of(v.parts, isShared);
+  if (v.kind != VirtualKind::kDict || !v.entries) return virtuals.isShared(shadow);
+  PyObject *key = nullptr, *encoded = nullptr;
+  for (Py_ssize_t at = 0; PyDict_Next(v.entries.get(), &at, &key, &encoded) != 0;) {
+    if (isShared(decodeShadow(encoded))) return true;
+  }
+  return false;
+}
+
 // A run may be given other objects than the recording was, whose special methods may run Python code in the
 // call. So their classes are guarded: what was noticed while recording then holds for each run.
 void guardClasses(SourceGuards& guards, const CallValues& ctx) {
@@ -149,9 +164,9 @@ bool Steps::callOperands(CallValues& ctx, CallKind kind, std::vector<Operand>& o
     Shadow shadow = ctx.shadows.any(i);
     if (torchapi::isTensor(ctx.args.any(i)) && !isForeign(shadow, ctx.args.any(i)))
       shadow = roles_.arguments.tensorShadow(ctx.args.any(i), shadow);
-    // The step may keep what it is given, or give a part of it back.
-    if ((kind == CallKind::kOpaque || virtuals_.isShared(shadow)) &&
-        !roles_.snapshots.escape(shadow, ctx.args.any(i)))
+    // The step may keep what it is given, or give a part of it back; a pure one keeps no container itself.
+    const bool shared = kind == CallKind::kPure ? holdsShared(virtuals_, shadow) : virtuals_.isShared(shadow);
+    if ((kind == CallKind::kOpaque || shared) && !roles_.snapshots.escape(shadow, ctx.args.any(i)))
       return false;
     Operand operand;
     if (!roles_.breaks.isLive() || !roles_.snapshots.operandOf(shadow, ctx.args.any(i), operand)) {

@@ -540,7 +540,7 @@ def update_dict(self: dict[Any, Any], pairs: Iterable[Any], /) -> None:
 def ordered_dict(pairs: Iterable[Any], /) -> OrderedDict[Any, Any]:
     made: OrderedDict[Any, Any] = OrderedDict()
     for pair in pairs:
-        items = [item for _, item in zip(range(3), iter(pair))]  # C code asks for three
+        items = [item for _, item in zip(range(3), iter(pair), strict=False)]  # C code asks for three
         if len(items) != 2:
             few = f"need more than {len(items)} value{'s' if not items else ''} to unpack"
             raise ValueError(few if len(items) < 2 else "too many values to unpack (expected 2)")

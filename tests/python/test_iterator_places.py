@@ -436,6 +436,8 @@ def test_what_is_at_the_end_already_does_not_move(key: str, last: bool, backend:
             except (RuntimeError, KeyError) as error:
                 seen.append((type(error), str(error), list(table)))
         assert seen[0] == seen[1]
+
+
 LARGE = 1 << 70
 RANGES = {
     "short": range(1000),

@@ -14,6 +14,7 @@
 #include "capture/shown.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/code.h"
+#include "pyapi/containers.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
@@ -307,10 +308,21 @@ std::optional<Flow> compareItems(RecordContext& rec, ShadowFrame& f, Activation&
 }
 
 // For a comparison whose result may be any object.
+// A set of plain members: comparing it runs C code alone, which keeps nothing.
+bool isPlainSet(PyObject* object) {
+  if (!PyAnySet_CheckExact(object)) return false;
+  PyObject* item = nullptr;
+  for (Py_ssize_t at = 0; pyapi::nextSetItem(object, &at, &item);) {
+    if (!isPlainDeep(item)) return false;
+  }
+  return true;
+}
+
 Flow compareAny(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  return in.op == op::COMPARE_AND_TEST
-             ? testComparison(rec, f, act, in)
-             : operatorStep(rec, f, act, in, kComparisons[in.arg].function, 2, true);
+  if (in.op == op::COMPARE_AND_TEST) return testComparison(rec, f, act, in);
+  const bool pure = isPlainSet(act.peek(2)) && isPlainSet(act.peek(1));
+  return operatorStep(rec, f, act, in, kComparisons[in.arg].function, 2, true,
+                      pure ? std::optional(CallKind::kPure) : std::nullopt);
 }
 
 // COMPARE_OP and COMPARE_AND_TEST.
