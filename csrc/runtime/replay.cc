@@ -319,7 +319,7 @@ Outcome Run::executeCall(const Step& step, const ir::Instruction& ins) {
   }
   const size_t positional = operands.size() - 1 - ins.kwCount;
   VisibleFrames frames(view(), ins.snap, step.op == Op::kCall ? Locals::kShown : Locals::kHidden);
-  noteAct(ins);
+  if (step.op != Op::kCallPure) noteAct(ins);
   std::optional<pyapi::PythonWatch> watch;
   if (step.op != Op::kCall) watch.emplace();  // behind an opaque step all is read again anyway
   Ref<> made = pyapi::steal(

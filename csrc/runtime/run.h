@@ -144,7 +144,6 @@ class Run {
   bool otherThreadsRan() const { return pyapi::gilSwitches(tstate_) != switches_; }
   void revalidate(const Step& step);
   void leaveIfChanged();
-  size_t nextExit(size_t at, size_t end) const;
   bool readsHold(bool identities);
   bool writesHold() const;
   bool repeatsNothing(const Step& step, size_t end) const;

@@ -106,15 +106,6 @@ void Run::leaveIfChanged() {
   stale_ = true;
 }
 
-// The first step behind `at`, and in front of `end`, at which the trace can be left; `end`: there is none.
-size_t Run::nextExit(size_t at, size_t end) const {
-  while (++at < end) {
-    const Step& step = code_->steps[at];
-    if (step.snap != ir::kNone && repeatsNothing(step, step.index)) return at;
-  }
-  return end;
-}
-
 bool Run::readsHold(bool identities) {
   const recording::Recording& recording = blockOwner_->recording();
   const std::vector<guard::SourceNode>& nodes = recording.document.sources.nodes;

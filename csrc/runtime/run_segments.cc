@@ -265,17 +265,24 @@ Outcome Run::goOnInside(const GraphRun& graph, bool gradMode, bool leave, size_t
   return leaveSegment(graph, position, gradMode, Outcome::kRaise);
 }
 
-// The step of the program at `at` has made what the graph computes behind it stale: `at` becomes the step in
-// front of which the segment is left. False where all is well.
+// The step of the program at `at` has made what the graph computes behind it stale: `at` becomes the next
+// step at which the run can leave. Numbers that are computed in front of that one are computed first. False
+// where all is well, or where nothing can be left before the segment ends.
 bool Run::leavesStale(const SegmentCode& segment, size_t& at) {
   if (!std::exchange(stale_, false)) [[likely]]
     return false;
-  const size_t next = nextExit(at, segment.endStep);
-  if (next == segment.endStep)
-    return false;  // nothing behind it can be left: the run leaves behind the segment
-  at = next;
-  exitSoon_ = true;
-  return true;
+  for (size_t next = at + 1; next < segment.endStep; ++next) {
+    const Step& step = code_->steps[next];
+    if (step.snap != ir::kNone) {
+      if (!repeatsNothing(step, step.index)) return false;
+      at = next;
+      exitSoon_ = true;
+      return true;
+    }
+    const bool isOffGraph = std::ranges::binary_search(segment.offGraph, next);
+    if (isOffGraph && execute(step, trace_->code[step.index], next) != Outcome::kNext) return false;
+  }
+  return false;
 }
 
 Outcome Run::executeOffGraph(const Step& step, size_t at) {
