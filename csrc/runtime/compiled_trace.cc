@@ -112,22 +112,29 @@ bool CompiledTrace::entryGuardsHold(const pyapi::Arguments& args, const Distingu
 }
 
 Reread& CompiledTrace::rereads(CompiledTrace& guards, size_t begin, size_t end) {
+  const auto at = std::ranges::find_if(rereadsAt_, [&](const RereadAt& known) {
+    return known.of == &guards && known.begin == begin && known.end == end;
+  });
+  if (at != rereadsAt_.end()) return *at->reread;
+  WrittenPlaces written(recording_, begin, end);
+  // Most effects write to what no guard is about, so few programs do for many places in the trace.
+  const auto same = std::ranges::find_if(
+      rereads_, [&](const auto& reread) { return reread->of == &guards && reread->written == written; });
+  if (same != rereads_.end()) return *rereadsAt_.emplace_back(&guards, begin, end, same->get()).reread;
   // Beyond it, programs are made again and again in a trace with more steps at which others interfere. They
   // have the size of the trace's own guards each.
-  constexpr size_t kMost = 32;
-  const auto found = std::ranges::find_if(
-      rereads_, [&](const auto& r) { return r->of == &guards && r->begin == begin && r->end == end; });
-  if (found != rereads_.end()) return **found;
-  if (rereads_.size() == kMost) rereads_.erase(rereads_.begin());
-  WrittenPlaces written(recording_, begin, end);
+  constexpr size_t kMostPrograms = 32;
+  if (rereads_.size() == kMostPrograms) {
+    rereadsAt_.clear();
+    rereads_.clear();
+  }
   // The state of torch is the thread's own, or the trace changes it itself.
   GuardProgram program(guards.recording_, [&](const guard::Guard& g) {
     return g.kind != guard::GuardKind::kGlobalState && !written.concerns(g);
   });
   program.takeBaselines(guards.guards_);
-  rereads_.push_back(
-      std::make_unique<Reread>(Reread{&guards, begin, end, std::move(written), std::move(program)}));
-  return *rereads_.back();
+  rereads_.push_back(std::make_unique<Reread>(Reread{&guards, std::move(written), std::move(program)}));
+  return *rereadsAt_.emplace_back(&guards, begin, end, rereads_.back().get()).reread;
 }
 
 uint32_t CompiledTrace::entryText() {

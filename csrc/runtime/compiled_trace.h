@@ -33,9 +33,13 @@ class CompiledTrace;
 // The guards of a trace without those on places that some instructions write.
 struct Reread {
   const CompiledTrace* of;
-  size_t begin, end;  // the instructions
   WrittenPlaces written;
   GuardProgram program;
+};
+struct RereadAt {
+  const CompiledTrace* of;
+  size_t begin, end;  // the instructions
+  Reread* reread;
 };
 
 class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
@@ -89,7 +93,8 @@ class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
   std::unique_ptr<GuardProgram> lean_;
   uint64_t leanVersion_ = 0;
   std::vector<guard::Guard> leanUnguarded_;
-  std::vector<std::unique_ptr<Reread>> rereads_;  // made when they are needed, the newest last
+  std::vector<std::unique_ptr<Reread>> rereads_;  // made when they are needed
+  std::vector<RereadAt> rereadsAt_;
   const uint32_t number_;
   uint32_t entryText_ = 0;
 };

@@ -247,19 +247,7 @@ void Run::switchTo(std::shared_ptr<CompiledTrace> side) {
 }
 
 Outcome Run::executeAten(const Step& step) {
-  std::optional<pyapi::PythonWatch> watch;
-  if (step.isOfProgram) [[unlikely]] {  // its kernels may be Python code
-    gil_.hold();
-    watch.emplace();
-    gil_.release();
-  }
   const AtenCall::Status status = timed([&] { return step.call->run(values_, storage_.calls); });
-  if (watch) [[unlikely]] {
-    gil_.hold();
-    const bool ranPython = watch->ran();
-    watch.reset();
-    if (ranPython && status == AtenCall::Status::kOk) leaveIfChanged();
-  }
   if (status == AtenCall::Status::kOk && !storage_.calls.hasWarnings()) [[likely]] {
     return Outcome::kNext;
   }

@@ -350,7 +350,6 @@ void Lowering::lowerStep(uint32_t index) {
     auto call = torchapi::AtenCall::make(trace_, index, liveness_, reason);
     KINTSUGI_CHECK(call != nullptr, reason);
     step.call = call.get();
-    step.isOfProgram = !ops::isTorchs(trace_.opNames[ins.opName]);
     code_.calls.push_back(std::move(call));
   }
   code_.expected.push_back(ins.op == Op::kGuardValue ? expectedOf(ins) : torchapi::Value());

@@ -33,7 +33,6 @@ struct Step {
   GilNeed gil = GilNeed::kAny;
   bool forced = false;          // testing: this guard fails
   bool acts = false;            // changes something outside the trace, or asks code that may
-  bool isOfProgram = false;     // an operator that is not torch's
   bool dropsReference = false;  // a call of pyapi::dropReferenceFunction()
   uint32_t index = 0;           // into Trace::code
   uint32_t firstDrop = 0;       // into ReplayCode::drops: values that die here

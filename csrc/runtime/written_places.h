@@ -22,6 +22,7 @@ class WrittenPlaces {
   // By the instructions from `begin` to `end`, which is not one of them.
   WrittenPlaces(const recording::Recording& recording, size_t begin, size_t end);
   bool concerns(const guard::Guard& guard) const;
+  bool operator==(const WrittenPlaces& other) const = default;
   // Is the source read from such a place?
   bool covers(guard::SourceId source) const { return covered_[source]; }
 
