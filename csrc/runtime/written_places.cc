@@ -39,6 +39,13 @@ WrittenPlaces::WrittenPlaces(const recording::Recording& recording, size_t begin
     const guard::SourceId parent = nodes[source].parent;
     if (parent != ir::kNone && covered_[parent]) covered_[source] = true;
   }
+  // Containers that no guard is about make no difference.
+  std::vector<bool> asked(changed_.size());
+  for (const guard::Guard& guard : recording.document.guards.guards) {
+    if (guard.source != ir::kNone && guard.kind != guard::GuardKind::kType) asked[guard.source] = true;
+  }
+  for (size_t source = 0; source < changed_.size(); ++source)
+    changed_[source] = changed_[source] && asked[source];
 }
 
 void WrittenPlaces::noteEffect(const recording::Recording& recording, const ir::Instruction& instruction) {
