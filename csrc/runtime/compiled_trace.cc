@@ -33,6 +33,7 @@ CompiledTrace::CompiledTrace(recording::Recording recording)
       guards_(recording_),
       replay_(recording_),
       unguarded_(watchable(recording_.unguarded)),
+      rereads_(recording_),
       number_(tracesMade.fetch_add(1, std::memory_order_relaxed) + 1) {}
 
 namespace {
@@ -111,32 +112,6 @@ bool CompiledTrace::entryGuardsHold(const pyapi::Arguments& args, const Distingu
   return true;
 }
 
-Reread& CompiledTrace::rereads(CompiledTrace& guards, size_t begin, size_t end) {
-  const auto at = std::ranges::find_if(rereadsAt_, [&](const RereadAt& known) {
-    return known.of == &guards && known.begin == begin && known.end == end;
-  });
-  if (at != rereadsAt_.end()) return *at->reread;
-  WrittenPlaces written(recording_, begin, end);
-  // Most effects write to what no guard is about, so few programs do for many places in the trace.
-  const auto same = std::ranges::find_if(
-      rereads_, [&](const auto& reread) { return reread->of == &guards && reread->written == written; });
-  if (same != rereads_.end()) return *rereadsAt_.emplace_back(&guards, begin, end, same->get()).reread;
-  // Beyond it, programs are made again and again in a trace with more steps at which others interfere. They
-  // have the size of the trace's own guards each.
-  constexpr size_t kMostPrograms = 32;
-  if (rereads_.size() == kMostPrograms) {
-    rereadsAt_.clear();
-    rereads_.clear();
-  }
-  // The state of torch is the thread's own, or the trace changes it itself.
-  GuardProgram program(guards.recording_, [&](const guard::Guard& g) {
-    return g.kind != guard::GuardKind::kGlobalState && !written.concerns(g);
-  });
-  program.takeBaselines(guards.guards_);
-  rereads_.push_back(std::make_unique<Reread>(Reread{&guards, std::move(written), std::move(program)}));
-  return *rereadsAt_.emplace_back(&guards, begin, end, rereads_.back().get()).reread;
-}
-
 uint32_t CompiledTrace::entryText() {
   if (entryText_ == 0) entryText_ = entryOf(*this);
   return entryText_;
@@ -147,9 +122,7 @@ int CompiledTrace::traverse(visitproc visit, void* arg) const {
   Py_VISIT(recording_.kwNames.get());
   int stop = guards_.traverse(visit, arg);
   if (stop == 0 && lean_) stop = lean_->traverse(visit, arg);
-  for (const std::unique_ptr<Reread>& reread : rereads_) {
-    if (stop == 0) stop = reread->program.traverse(visit, arg);
-  }
+  if (stop == 0) stop = rereads_.traverse(visit, arg);
   sides_.each([&](uint32_t, const SideLink& link) {
     if (stop == 0) stop = link.trace->traverse(visit, arg);
   });

@@ -15,8 +15,8 @@
 #include "recording/recording.h"
 #include "runtime/guard_program.h"
 #include "runtime/replay.h"
+#include "runtime/rereads.h"
 #include "runtime/side_traces.h"
-#include "runtime/written_places.h"
 
 namespace kintsugi::runtime {
 
@@ -27,20 +27,6 @@ struct DistinguishingGuards {
 };
 // Of what a guard speaks of: the same in all traces of a callable.
 uint64_t guardHash(const recording::Recording& recording, const guard::Guard& guard);
-
-class CompiledTrace;
-
-// The guards of a trace without those on places that some instructions write.
-struct Reread {
-  const CompiledTrace* of;
-  WrittenPlaces written;
-  GuardProgram program;
-};
-struct RereadAt {
-  const CompiledTrace* of;
-  size_t begin, end;  // the instructions
-  Reread* reread;
-};
 
 class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
  public:
@@ -57,10 +43,8 @@ class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
   bool unguardedDiffer(guard::BlockId block, PyObject* const* slots) const {
     return !unguarded_.empty() && differ(unguarded_, block, slots);
   }
-  // What a run asks in the middle, when another thread has run: are the places that `guards` has read still
-  // as they were? Those that the instructions of this trace from `begin` to `end` write are left out.
-  // `guards`: this trace, or the parent that had entered the block. Valid until the next call.
-  Reread& rereads(CompiledTrace& guards, size_t begin, size_t end);
+  // What a run asks in the middle, when others may have changed what it has read.
+  Rereads& rereads() { return rereads_; }
   ReplayProgram& replay() { return replay_; }
   SideTraces& sides() { return sides_; }
   const SideTraces& sides() const { return sides_; }
@@ -93,8 +77,7 @@ class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
   std::unique_ptr<GuardProgram> lean_;
   uint64_t leanVersion_ = 0;
   std::vector<guard::Guard> leanUnguarded_;
-  std::vector<std::unique_ptr<Reread>> rereads_;  // made when they are needed
-  std::vector<RereadAt> rereadsAt_;
+  Rereads rereads_;
   const uint32_t number_;
   uint32_t entryText_ = 0;
 };

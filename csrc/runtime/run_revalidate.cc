@@ -114,10 +114,11 @@ bool Run::readsHold(bool identities) {
     if (isRoot && storage_.objects[static_cast<size_t>(node.index)] == nullptr) return true;  // dropped since
   }
   std::vector<PyObject*> slots(slots_, slots_ + nodes.size());
-  Reread& reread = owner_->rereads(*blockOwner_, blockBegin_, actedUntil_);
-  if (!reread.program.check(block_, args_, storage_.objects.data(), slots.data())) return false;
+  const WrittenPlaces* written = owner_->rereads().hold(*blockOwner_, blockBegin_, actedUntil_, block_, args_,
+                                                        storage_.objects.data(), slots.data());
+  if (written == nullptr) return false;
   const auto same = [&](guard::SourceId source) {
-    if (slots[source] == slots_[source] || reread.written.covers(source)) return true;
+    if (slots[source] == slots_[source] || written->covers(source)) return true;
     if (slots[source] == nullptr || slots_[source] == nullptr) return false;
     const bool madeAnew = nodes[source].kind == guard::SourceKind::kGetSet && !pyapi::isPlain(slots[source]);
     return madeAnew || pyapi::plainEquals(slots[source], slots_[source]);
