@@ -420,7 +420,8 @@ bool Guards::pinAnswer(const char* function, const std::vector<Operand>& args, P
 }
 
 bool Guards::pinAnswerOf(PyObject* callable, const std::vector<Operand>& args, PyObject* answer) {
-  if (instruction_.isExecuted()) {  // no snapshot can be made any more
+  // No snapshot can be made any more, or an operator of the instruction waits for its guard block.
+  if (instruction_.isExecuted() || blocks_.isPending()) {
     roles_.breaks.abort(diag::Code::KTG0103, {"what " + pyapi::callableName(callable) + "() says"});
     return false;
   }

@@ -23,6 +23,7 @@
 #include "pyapi/exception_state.h"
 #include "pyapi/frame.h"
 #include "pyapi/known_objects.h"
+#include "pyapi/module_code.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/text.h"
@@ -31,6 +32,7 @@
 #include "support/contain.h"
 #include "support/fault.h"
 #include "support/verification.h"
+#include "torchapi/function_modes.h"
 #include "torchapi/known_torch.h"
 
 namespace kintsugi::capture {
@@ -96,12 +98,15 @@ bool isTorchFrame(pyapi::Frame* frame) {
   return torchapi::isTorchCode(pyapi::codeOf(frame), pyapi::globalsOf(frame));
 }
 
-// Does torch's own Python code run the frame, at once or through the standard library? What it does besides
-// calling the dispatcher (to print a tensor, say) changes nothing that a program knows of.
-// The same of functions of ours that stand for C code. (The frame is about to begin: it is not linked with
-// its caller yet.)
+// Is the frame one of torch's own Python code, or of the standard library, which that code calls? What these do
+// besides calling the dispatcher (to print a tensor, say) changes nothing that a program knows of. Code of the
+// program that they call (`__int__` of an argument, a kernel) may change anything. The same of functions of
+// ours that stand for C code. (The frame is about to begin: it is not linked with its caller yet.)
 bool isForTorch(pyapi::Frame* frame, const ShadowFrame* recorded) {
-  if (isTorchFrame(frame) || pyapi::isPolyfill(pyapi::codeOf(frame))) return true;
+  const PyCodeObject* code = pyapi::codeOf(frame);
+  PyObject* globals = pyapi::globalsOf(frame);
+  if (torchapi::isTorchCode(code, globals) || pyapi::isPolyfill(code)) return true;
+  if (!pyapi::isStandardCode(code, globals) && !pyapi::isNamedTupleMaker(code, globals)) return false;
   const pyapi::Frame* end = recorded != nullptr ? recorded->act->frame : nullptr;
   pyapi::Frame* caller = pyapi::currentFrame(PyThreadState_Get());
   for (; caller != nullptr && caller != end; caller = pyapi::previousOf(caller)) {
@@ -126,7 +131,16 @@ bool Recorder::isExpected(pyapi::Frame* frame) {
     if (higher) ops_.pause();
     const bool abc = pyapi::asksAbc(pyapi::codeOf(frame));  // of a type that is pinned
     if (abc) pyapi::watchAbcs();
-    if (higher || (!abc && !isTorchFrame(frame) && !ops_.inOperator())) torchCalls_.setTainted(true);
+    if (!higher && ops_.inOperator()) {
+      // A graph of another backend is not cut behind each operator of torch.library: its schema says what it
+      // changes.
+      if (!abc && !torchCalls_.hasProgramRun() &&
+          (options_.pinLikely || torchapi::operatorsCallModesOrHooks()) && !isFinalizer(frame) &&
+          !isForTorch(frame, frames_.current()))
+        torchCalls_.noteProgramRan();
+    } else if (higher || (!abc && !isTorchFrame(frame))) {
+      torchCalls_.setTainted(true);
+    }
     return false;
   }
   PyCodeObject* code = pyapi::codeOf(frame);
@@ -442,6 +456,7 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   result->written = attributes_.takeWritten();
   result->refused = breakLog_.takeRefused();
   if (context_.live() && !finished_) context_.abort(diag::Code::KTG0111, {});
+  if (context_.live() && !options_.pinLikely) steps_.dropStateBlocks();  // graphs of others are made of it
   if (context_.live()) steps_.checkBlocks();
   if (context_.live()) lifetimes_.checkWatched();
   if (context_.live()) lifetimes_.checkFinalizers();

@@ -144,7 +144,7 @@ class Recorder final : public StepObserver {
                                 snapshots_, snapshots_, contextRoles_, contextRoles_};
   const TorchSteps::Roles torchRoles_{breaks_,       guards_,       guards_,      guards_, objects_,
                                       snapshots_,    steps_,        steps_,       steps_,  contextRoles_,
-                                      contextRoles_, contextRoles_, contextRoles_};
+                                      contextRoles_, contextRoles_, contextRoles_, steps_};
   const Callees::Roles calleeRoles_{breaks_,  guards_,  guards_, guards_, guards_,    objects_,
                                     objects_, objects_, steps_,  steps_,  snapshots_, snapshots_};
   FinalizerTracker finalizers_{

@@ -198,6 +198,8 @@ class StaleReads {
   virtual void invalidateReads() = 0;       // everything has to be read again
   virtual void forgetEscapedObjects() = 0;  // objects that were built are like older ones
   virtual void flushBlock() = 0;            // writes the pending guard block
+  // Behind an operator that has run Python code of the program, which may change anything in another run.
+  virtual void readAgain() = 0;
 
  protected:
   ~StaleReads() = default;

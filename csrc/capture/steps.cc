@@ -10,8 +10,10 @@
 #include "capture/foreign.h"
 #include "capture/locals_watch.h"
 #include "capture/tables/pauses.h"
+#include "ir/value_maker.h"
 #include "pyapi/callable_name.h"
 #include "pyapi/code.h"
+#include "pyapi/frame.h"
 #include "pyapi/generator.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/opcodes.h"
@@ -71,6 +73,46 @@ void Steps::flushBlock() {
   if (!aliases_.empty()) roles_.surroundings.applyAliases();
 }
 
+void Steps::readAgain() {
+  // A second operator of one instruction shares the block, which compares the state behind the last one.
+  if (blocks_.isPending()) {
+    std::erase_if(document_.guards.guards, [this](const guard::Guard& g) {
+      return g.kind == guard::GuardKind::kGlobalState && g.block == blocks_.newest();
+    });
+  } else {
+    blocks_.next();
+  }
+  blocks_.setPending(true);
+  invalidateReads();
+  forgetEscapedObjects();
+  guardHeldTensors();
+}
+
+// Variables are not read again, but the tensors in them, if they are older than the trace, may have other
+// metadata in another run.
+void Steps::guardHeldTensors() {
+  for (const ShadowFrame* frame = frames_.current(); frame != nullptr; frame = frame->caller) {
+    if (frame->act == nullptr || frame->act->frame == nullptr) continue;
+    for (size_t i = 0; i < frame->locals.size(); ++i) {
+      if (!frame->locals[i].isValue()) continue;
+      const ir::ValueId value = frame->locals[i].valueId();
+      PyObject* tensor = pyapi::localAt(frame->act->frame, static_cast<int>(i));
+      const ir::MetaId meta = document_.trace.values[value].meta;
+      const ir::Instruction* maker = ir::makerOf(document_.trace, value);
+      if (meta == ir::kNone || maker == nullptr || maker->op != Op::kInput || tensor == nullptr ||
+          !torchapi::isTensor(tensor))
+        continue;
+      const ir::TensorDesc now =
+          torchapi::withOpenSizes(torchapi::describe(tensor), roles_.sizes.openSizesOf(value));
+      if (ops_.internMeta(document_.trace, now) == meta)
+        roles_.guards.guard(guard::GuardKind::kTensor, document_.trace.operandsOf(*maker)[0].id, ir::kNone,
+                            meta);
+      else
+        roles_.sizes.forgetMeta(value);
+    }
+  }
+}
+
 void Steps::invalidateReads() {
   blocks_.invalidateOlder();
   sizeReads_.forgetAll();
@@ -99,6 +141,54 @@ void Steps::checkBlocks() {
                                                                                : constants_.at(code));
     return;
   }
+}
+
+void Steps::dropStateBlocks() {
+  std::vector<ir::Instruction>& code = document_.trace.code;
+  const auto blockOf = [this](const ir::Instruction& ins) {
+    return static_cast<guard::BlockId>(document_.trace.operandsOf(ins)[0].i);
+  };
+  std::vector<bool> needed(blocks_.newest() + 1, true);
+  bool any = false;
+  for (size_t i = 1; i < code.size(); ++i) {
+    if (code[i].op != Op::kGuardBlock || code[i - 1].op != Op::kAten || blockOf(code[i]) <= blocks_.root())
+      continue;
+    needed[blockOf(code[i])] = false;
+    any = true;
+  }
+  if (!any) return;
+  const std::vector<guard::Guard>& all = document_.guards.guards;
+  // Tensors in variables, which have been guarded before.
+  const auto isRepeated = [&](const guard::Guard& g) {
+    return g.kind == guard::GuardKind::kTensor && std::ranges::any_of(all, [&](const guard::Guard& other) {
+             return other.kind == g.kind && other.source == g.source && other.number == g.number &&
+                    other.block < g.block;
+           });
+  };
+  for (const guard::Guard& g : all)
+    needed[g.block] = needed[g.block] || (g.kind != guard::GuardKind::kGlobalState && !isRepeated(g));
+  for (const guard::SourceNode& node : document_.sources.nodes) needed[node.block] = true;
+  std::vector<guard::BlockId> renamed(needed.size(), 0);  // ir::kNone: dropped
+  guard::BlockId next = 0;
+  std::vector<ir::Instruction> kept;
+  for (size_t i = 0; i < code.size(); ++i) {
+    if (code[i].op == Op::kGuardBlock) {
+      const guard::BlockId block = blockOf(code[i]);
+      renamed[block] = needed[block] ? ++next : ir::kNone;
+      if (!needed[block]) continue;
+    }
+    kept.push_back(code[i]);
+  }
+  code = std::move(kept);
+  for (ir::Instruction& ins : code) {
+    if (ins.op != Op::kGuardBlock) continue;
+    document_.trace.operands[ins.firstOperand] = Operand::integer(renamed[blockOf(ins)]);
+  }
+  auto& guards = document_.guards.guards;
+  std::erase_if(guards, [&](const guard::Guard& g) { return renamed[g.block] == ir::kNone; });
+  for (guard::Guard& g : guards) g.block = renamed[g.block];
+  for (guard::SourceNode& node : document_.sources.nodes) node.block = renamed[node.block];
+  blocks_.renumber(next);
 }
 
 namespace {
@@ -281,6 +371,7 @@ Flow Steps::callStep(CallValues& ctx, CallKind kind, const char* reason, Shadow&
   if (held) finalizers_.reclaim();
   if (held && !roles_.breaks.isLive()) return flow;
   if (flow == Flow::kRaise) {
+    if (pauses_.calledBack()) kind = CallKind::kOpaque;  // it may have changed what the trace knows
     exceptions_.setUnsafe(
         !recordRaised(ctx, kind == CallKind::kPure ? CallKind::kKnown : kind, operands, snap));
     if (kind == CallKind::kOpaque && roles_.breaks.isLive()) forgetEscaped(ctx);

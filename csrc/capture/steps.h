@@ -106,12 +106,18 @@ class Steps final : public TraceWriter,
 
   void flushBlock() override;       // writes the pending guard block
   void invalidateReads() override;  // after an opaque step: everything has to be read again
+  // After an operator that has run Python code of the program.
+  void readAgain() override;
+  // At the end, where the trace is cut into graphs of others: guard blocks behind operators that only compare
+  // the global state go, since a graph would end there.
+  void dropStateBlocks();
   // After an opaque step: objects that it was given are like older ones.
   void forgetEscaped(CallValues& ctx);
   void forgetEscapedObjects() override;
   void checkBlocks();  // at the end: a guard block with guards needs a rebuildable snapshot
 
  private:
+  void guardHeldTensors();
   void checkHandlers(ir::StateId snap);
   bool checkWeaklyHeld(CallValues& ctx);
   bool callOperands(CallValues& ctx, CallKind kind, std::vector<ir::Operand>& operands);

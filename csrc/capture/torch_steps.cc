@@ -10,6 +10,7 @@
 #include "pyapi/plain.h"
 #include "pyapi/types.h"
 #include "support/check.h"
+#include "torchapi/function_modes.h"
 #include "torchapi/global_state.h"
 #include "torchapi/known_torch.h"
 #include "torchapi/transforms.h"
@@ -139,6 +140,12 @@ Flow TorchSteps::executeLogged(TorchCall& call) {
   return flow;
 }
 
+// True if an operator of the call has run Python code that may change anything in another run, whatever it has
+// done in this one.
+bool TorchSteps::mayChangeAnything() const {
+  return torchCalls_.hasProgramRun() || torchapi::operatorsCallUnseen();
+}
+
 Flow TorchSteps::torchStep(TorchCall& call, Shadow& result) {
   if (torchapi::hasFunctionModes()) [[unlikely]] {
     if (auto flow = roles_.detours.underFunctionModes(call, result)) return *flow;
@@ -184,11 +191,13 @@ Flow TorchSteps::torchStep(TorchCall& call, Shadow& result) {
   std::vector<Operand> operands;
   const bool haveOperands = roles_.steps.quietOperands(fallback, operands);
   Flow flow = executeLogged(call);
-  const CallKind kind =
-      torchCalls_.isTainted() ? CallKind::kOpaque : CallKind::kKnown;  // used if the call becomes a step
+  const bool readAgain = mayChangeAnything();
+  // Used if the call becomes a step.
+  const CallKind kind = torchCalls_.isTainted() || readAgain ? CallKind::kOpaque : CallKind::kKnown;
   if (flow == Flow::kRaise) {
     log_.discard();
     exceptions_.setUnsafe(!haveOperands || !roles_.steps.recordRaised(fallback, kind, operands, snap));
+    if (kind == CallKind::kOpaque && roles_.breaks.isLive()) roles_.stale.forgetEscapedObjects();
     return flow;
   }
   PyObject* object = call.pushes ? call.act.peek(call.resultDepth) : Py_None;
@@ -206,6 +215,7 @@ Flow TorchSteps::torchStep(TorchCall& call, Shadow& result) {
         shadow = std::nullopt;
       if (shadow && TorchValues::explainsNumbers(object, drained)) {
         result = *shadow;
+        if (readAgain && drained.count > 0) roles_.stale.readAgain();
         return flow;
       }
       undo(drained);
@@ -217,6 +227,7 @@ Flow TorchSteps::torchStep(TorchCall& call, Shadow& result) {
     return flow;
   }
   result = roles_.steps.appendCall(fallback, kind, operands, snap, object);
+  if (kind == CallKind::kOpaque) roles_.stale.forgetEscapedObjects();
   return flow;
 }
 
@@ -240,7 +251,10 @@ std::optional<Shadow> TorchSteps::torchOperation(ir::StateId snap, pyapi::Ref<>&
   checkDrained(drained, snap);
   bool recorded = logged && drained.status == torchapi::DrainResult::kOk && drained.count > 0;
   auto shadow = recorded ? values_.shadowOf(result.get(), drained) : std::nullopt;
-  if (shadow && TorchValues::explainsNumbers(result.get(), drained)) return shadow;
+  if (shadow && TorchValues::explainsNumbers(result.get(), drained)) {
+    if (mayChangeAnything()) roles_.stale.readAgain();
+    return shadow;
+  }
   roles_.breaks.abort(diag::Code::KTG0301, {"an operation of C code"});
   return Shadow::constant();
 }
@@ -287,6 +301,7 @@ Flow TorchSteps::torchSequence(Activation& act, const Instr& instr, int pushed, 
     }
     frame.push(list);
   }
+  if (mayChangeAnything()) roles_.stale.readAgain();
   return flow;
 }
 

@@ -4,6 +4,9 @@
 // ran, or when a number was read from a tensor and decided something inside. Numbers of the trace are passed
 // as symbolic numbers (torch_steps_symbolic.cc).
 //
+// Operators may run Python code of the program: kernels, dispatch modes, hooks for what autograd saves. They
+// are operators of the trace like others, but everything is read again behind them.
+//
 // Ownership: borrows the tables; symbolic numbers refer to it while a call runs. Owned by the Recorder; the
 // recording thread, GIL held. Example: return rec.torch.torchStep(call, result);
 #pragma once
@@ -47,6 +50,7 @@ class TorchSteps final : private torchapi::NumberSink {
     BindingSizes& bindings;
     StepNumbers& numbers;
     TorchDetours& detours;
+    StaleReads& stale;
   };
   TorchSteps(const Roles& roles, guard::Document& document, ExceptionLog& exceptions, FrameStack& frames,
              CurrentInstruction& instruction, torchapi::CallLog& log, const torchapi::TensorIds& tensors,
@@ -83,6 +87,7 @@ class TorchSteps final : private torchapi::NumberSink {
   bool takesArray(Shadow shadow, PyObject* object);
   void checkDrained(const torchapi::DrainResult& drained, ir::StateId snap);
   Flow executeLogged(TorchCall& call);
+  bool mayChangeAnything() const;
   void undo(const torchapi::DrainResult& drained);
 
   // Numbers that are known only at run time: torch_steps_symbolic.cc

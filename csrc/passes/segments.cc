@@ -319,7 +319,10 @@ class Cutter {
   }
 
   void place(const Instruction& ins) {
-    if (body_.empty()) {
+    if (native_ && runsPython(at_)) {
+      close();
+      emit(ins, kOutside);
+    } else if (body_.empty()) {
       placeOutside(ins);
     } else if (ins.op == Op::kInput) {
       placeInput(ins);
@@ -332,7 +335,8 @@ class Cutter {
       body_.push_back({ins, false});
     } else if (isGraph(ins)) {
       const bool impure = changesSomething(ins);
-      if (usesLate(ins) || (deferred_ && impure) || (acts_ && ins.op == Op::kSetGrad) ||
+      if (usesLate(ins) || (deferred_ && (impure || runsPython(at_))) ||
+          (acts_ && ins.op == Op::kSetGrad) ||
           (native_ && needsCut(ins))) {
         close();
         placeOutside(ins);  // what writes to a tensor of the segment before is no part of this one
@@ -348,6 +352,17 @@ class Cutter {
       close();
       emit(ins, kOutside);
     }
+  }
+
+  // Has the operator run Python code of the program, which native code would not call? Then a guard block stands
+  // behind it, and behind all that the same instruction of the program has called.
+  bool runsPython(uint32_t at) const {
+    const uint32_t first = at;
+    const auto& code = trace_.code;
+    while (at < code.size() && code[at].op == Op::kAten && code[at].snap == code[first].snap) {
+      ++at;
+    }
+    return at != first && at < code.size() && code[at].op == Op::kGuardBlock;
   }
 
   void placeOutside(const Instruction& ins) {

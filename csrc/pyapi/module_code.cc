@@ -5,8 +5,12 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "pyapi/code.h"
 #include "pyapi/dict.h"
+#include "pyapi/errors.h"
+#include "pyapi/imports.h"
 #include "pyapi/known_objects.h"
+#include "pyapi/lazy.h"
 #include "pyapi/ref.h"
 #include "pyapi/text.h"
 #include "pyapi/types.h"
@@ -135,6 +139,27 @@ bool areImported(PyObject* globals) {
          (PyModule_GetDict(module) == globals || replacesModule(module, globals));
 }
 
+// The folder of the standard library's modules, with a slash behind it. Empty: it has none.
+const std::string& standardFolder() {
+  static constinit Lazy<const std::string*> slot;
+  return *slot.get([] {
+    const PendingErrorScope kept;
+    const Ref<> module = steal(importModule("os"));
+    const Ref<> file = module ? steal(PyObject_GetAttrString(module.get(), "__file__")) : Ref<>();
+    const std::string path = utf8(file.get());
+    return new std::string(path.substr(0, path.rfind('/') + 1));
+  });
+}
+
+// True for the globals of a module in that folder that is not one of the packages which were installed there.
+bool isStandardModule(PyObject* globals, PyObject*) {
+  const std::string& folder = standardFolder();
+  const std::string file = utf8(PyDict_GetItemString(globals, "__file__"));
+  return !folder.empty() && file.starts_with(folder) &&
+         file.find("/site-packages/", folder.size() - 1) == std::string::npos &&
+         file.find("/dist-packages/", folder.size() - 1) == std::string::npos;
+}
+
 Ref<> specPart(PyObject* globals, const char* name) {
   PyObject* spec = PyDict_GetItemString(globals, "__spec__");
   Ref<> part = spec != nullptr ? steal(PyObject_GetAttrString(spec, name)) : Ref<>();
@@ -161,6 +186,17 @@ bool isLoadedBy(PyObject* globals, PyObject* package) {
   return false;
 }
 
+bool isStandardCode(const PyCodeObject* code, PyObject* globals) {
+  static auto* modules = new PackageCode(isStandardModule);
+  return modules->hasCode(Py_None, code, globals);
+}
+
+bool isNamedTupleMaker(const PyCodeObject* code, PyObject* globals) {
+  static auto* maker = PyDict_GetItemString(PyTuple_Type.tp_dict, "__new__");
+  PyObject* names = namesOf(code);
+  return PyTuple_GET_SIZE(names) == 1 && PyDict_GetItemWithError(globals, PyTuple_GET_ITEM(names, 0)) == maker;
+}
+
 bool areOfPackage(PyObject* globals, std::string_view package) {
   const std::string name = utf8(PyDict_GetItemString(globals, "__name__"));
   return std::string_view(name).substr(0, name.find('.')) == package && areImported(globals);
@@ -174,7 +210,7 @@ bool PackageCode::mayHave(PyObject* package, PyObject* globals) {
   const uint64_t version = dictVersion(globals);
   const auto found = others_.find(globals);
   if (found != others_.end() && found->second == version) return false;
-  if (isLoadedBy(globals, package)) return true;
+  if (isModule_(globals, package)) return true;
   if (others_.size() >= kMost) others_.clear();
   others_.insert_or_assign(globals, version);
   return false;

@@ -23,6 +23,12 @@ bool isInitializing(PyObject* globals);
 // True if the module with these globals was loaded from a folder of the package (a module with a `__path__`).
 bool isLoadedBy(PyObject* globals, PyObject* package);
 
+// True if the code was made by a module of the standard library, and these are the module's globals.
+bool isStandardCode(const PyCodeObject* code, PyObject* globals);
+
+// True for the `__new__` that collections.namedtuple() makes: it calls `tuple.__new__`, and nothing else.
+bool isNamedTupleMaker(const PyCodeObject* code, PyObject* globals);
+
 // True if these are the globals of a module that was imported under a name of the package ("numpy").
 bool areOfPackage(PyObject* globals, std::string_view package);
 
@@ -30,6 +36,9 @@ bool areOfPackage(PyObject* globals, std::string_view package);
 // never freed, so that no other dict can have such an address.
 class PackageCode {
  public:
+  using IsModule = bool (*)(PyObject* globals, PyObject* package);
+  explicit PackageCode(IsModule isModule = isLoadedBy) : isModule_(isModule) {}
+
   // True if these are the globals of a module that was loaded from a folder of the package. Null: there is no
   // such package.
   bool hasModule(PyObject* package, PyObject* globals);
@@ -39,6 +48,7 @@ class PackageCode {
  private:
   bool mayHave(PyObject* package, PyObject* globals);
 
+  const IsModule isModule_;
   std::unordered_map<PyObject*, std::unordered_set<const PyCodeObject*>> modules_;  // owned
   // Globals that another loader has made, with the versions of the dicts.
   std::unordered_map<PyObject*, uint64_t> others_;

@@ -1,6 +1,7 @@
 #include "torchapi/function_modes.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/SavedTensorHooks.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/PyInterpreter.h>
 
@@ -17,6 +18,22 @@ PyObject* innermostFunctionMode() {
 }
 
 bool hasDispatchModes() { return c10::impl::TorchDispatchModeTLS::any_modes_set(); }
+
+bool operatorsCallUnseen() {
+  if (hasDispatchModes()) {
+    return true;
+  }
+  const auto& hooks = at::SavedTensorDefaultHooks::get_tls_state().stack;
+  if (hooks.empty()) [[likely]] {
+    return false;
+  }
+  PyObject* pack = hooks.top().first.ptr(getPyInterpreter());
+  return !PyFunction_Check(PyMethod_Check(pack) ? PyMethod_GET_FUNCTION(pack) : pack);
+}
+
+bool operatorsCallModesOrHooks() {
+  return hasDispatchModes() || !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
+}
 
 namespace {
 

@@ -12,6 +12,11 @@ namespace kintsugi::torchapi {
 PyObject* innermostFunctionMode();
 
 bool hasDispatchModes();
+// True if operators call Python code that is not known by its frames: a dispatch mode, also one of torch's own,
+// which keeps what it sees in objects of the program; or a hook for what autograd saves that is no function.
+bool operatorsCallUnseen();
+// True if operators call more Python code than kernels: a dispatch mode, or a hook for what autograd saves.
+bool operatorsCallModesOrHooks();
 
 // No mode of the program's is asked, nor is a class of tensors with a __torch_function__. Where no mode is
 // active but that of torch.set_default_device(), nothing is changed.

@@ -1,8 +1,9 @@
 // Which guard block a source is resolved in, and a guard is checked in.
 //
 // The guards of a trace are checked in blocks: block 0 before the first instruction, and one more after each
-// step whose result, or whose effects, have to be looked at (`guard.block` in the trace). What a step that is
-// not looked into may have changed is read again in the block after it: from then on, older blocks are
+// step whose result, or whose effects, have to be looked at (`guard.block` in the trace), and after each
+// operator that runs Python code of the program. What a step that is not looked into, or that code, may have
+// changed is read again in the block after it: from then on, older blocks are
 // *stale* for anything that can change.
 //
 // Plain numbers; owned by the Recorder, read by the tables that write sources and guards. Thread: the
@@ -32,6 +33,8 @@ class GuardBlocks {
   void next() { ++newest_; }
   void invalidateOlder() { validFrom_ = newest_; }
   void setPending(bool pending) { pending_ = pending; }
+  // At the end, when blocks without guards have been taken out.
+  void renumber(guard::BlockId newest) { newest_ = newest; }
 
   // `parent`: the block of the object that the source is read from; 0 for a root source.
   guard::BlockId ofSource(guard::SourceKind kind, guard::BlockId parent) const {

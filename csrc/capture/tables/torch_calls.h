@@ -2,8 +2,10 @@
 //
 // While torch runs, its dispatcher calls are logged (torchapi::OpRecorder) and frames are not recorded. A
 // call is *tainted* if it has run Python code that is not torch's own: then the log does not explain its
-// result, and the call becomes a step. A number of the trace is passed as a symbolic number. A binding that
-// can't take one asks for the number itself, and the trace is pinned to it (torch_steps_symbolic.cc).
+// result, and the call becomes a step. Code of the program that an operator runs (a kernel, a mode, a hook)
+// is part of that operator, so it taints nothing; but it may change anything in another run, so everything is
+// read again behind the call. A number of the trace is passed as a symbolic number. A binding that can't take
+// one asks for the number itself, and the trace is pinned to it (torch_steps_symbolic.cc).
 //
 // Owned by the Recorder; the recording thread, GIL held. Calls nest. Example:
 //
@@ -23,7 +25,7 @@ namespace kintsugi::capture {
 class TorchCalls {
  public:
   void begin() {
-    tainted_ = false;
+    tainted_ = programRan_ = false;
     ++depth_;
   }
   void end() {
@@ -34,6 +36,9 @@ class TorchCalls {
 
   bool isTainted() const { return tainted_; }
   void setTainted(bool tainted) { tainted_ = tainted; }
+  // True if an operator has run Python code of the program.
+  bool hasProgramRun() const { return programRan_; }
+  void noteProgramRan() { programRan_ = true; }
   // True if numbers in the result depend only on arguments that are pinned.
   bool givesConstantNumbers() const { return constantNumbers_; }
   void setConstantNumbers(bool constant) { constantNumbers_ = constant; }
@@ -57,6 +62,7 @@ class TorchCalls {
  private:
   int depth_ = 0;
   bool tainted_ = false;
+  bool programRan_ = false;
   bool constantNumbers_ = false;
   std::unordered_map<ir::ValueId, pyapi::Ref<>> numbers_;
   std::unordered_set<ir::ValueId> pinned_;

@@ -49,6 +49,7 @@ ir::TensorDesc describe(PyObject* tensor) {
 bool isRandomGenerator(PyObject*) { return false; }
 bool hasModes() { return fakeTorch().modes; }
 bool hasFunctionModes() { return fakeTorch().functionModes; }
+bool operatorsCallUnseen() { return fakeTorch().unseenCode; }
 bool transformsActive() { return false; }
 pyapi::Ref<> makeSymNumber(NumberSink& sink, const TraceNumber& number) {
   fakeTorch().sink = &sink;

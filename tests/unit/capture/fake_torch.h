@@ -10,6 +10,7 @@ namespace kintsugi::capture::test {
 struct FakeTorch {
   bool modes = false;
   bool functionModes = false;
+  bool unseenCode = false;  // operators call Python code that is not known by its frames
   // Whom the last symbolic number asks for a pin. Symbolic numbers are instances of a class `Symbolic` that a
   // test has defined, made of the value and the number.
   torchapi::NumberSink* sink = nullptr;

@@ -26,6 +26,7 @@ struct FakeStale final : StaleReads {
   void invalidateReads() override {}
   void forgetEscapedObjects() override {}
   void flushBlock() override { ++flushed; }
+  void readAgain() override {}
 };
 
 struct FakeSizes final : OpenSizes {

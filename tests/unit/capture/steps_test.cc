@@ -286,6 +286,49 @@ TEST(Steps, WriteThePendingBlockWhereTheNextInstructionBegins) {
   EXPECT_EQ(f.surroundings.aliased, 1U);
 }
 
+TEST(Steps, ReadEverythingAgainBehindAnOperatorInABlockOfItsOwn) {
+  Fixture f;
+  f.steps.readAgain();
+  EXPECT_TRUE(f.blocks.isPending());
+  EXPECT_EQ(f.blocks.newest(), 1U);
+  EXPECT_EQ(f.blocks.validFrom(), 1U);
+  f.steps.readAgain();  // another operator of the instruction
+  EXPECT_EQ(f.blocks.newest(), 1U);
+  ASSERT_EQ(f.document.guards.guards.size(), 1U);
+  EXPECT_EQ(f.document.guards.guards[0].kind, GuardKind::kGlobalState);
+  EXPECT_EQ(f.document.guards.guards[0].number, 2);
+}
+
+TEST(Steps, LeaveOutBlocksBehindOperatorsThatOnlyCompareTheState) {
+  Fixture f;
+  const ir::StateId snap = f.document.trace.addState({}, {}, {});
+  const auto block = [&](bool guarded) {
+    f.steps.readAgain();
+    f.steps.emit(Op::kAten, {}, {}, snap);
+    f.steps.flushBlock();
+    const guard::BlockId id = f.blocks.newest();
+    if (guarded) f.document.guards.guards.push_back({GuardKind::kType, id, 0, ir::kNone, ir::kNone, 0});
+  };
+  f.document.sources.nodes.push_back({SourceKind::kArg, ir::kNone, ir::kNone, 0, 0});
+  block(false);
+  block(true);
+  block(false);
+  block(true);
+  f.document.sources.nodes.push_back({SourceKind::kArg, ir::kNone, ir::kNone, 1, 4});
+  f.steps.dropStateBlocks();
+  std::vector<int64_t> blocks;
+  for (const ir::Instruction& ins : f.code()) {
+    if (ins.op == Op::kGuardBlock) blocks.push_back(f.document.trace.operandsOf(ins)[0].i);
+  }
+  EXPECT_EQ(f.code().size(), 6U);
+  EXPECT_EQ(blocks, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(f.blocks.newest(), 2U);
+  EXPECT_EQ(f.document.sources.nodes[1].block, 2U);
+  std::vector<guard::BlockId> of;
+  for (const guard::Guard& g : f.document.guards.guards) of.push_back(g.block);
+  EXPECT_EQ(of, (std::vector<guard::BlockId>{1, 1, 2, 2}));
+}
+
 TEST(Steps, WantAnExitForEachBlockThatChecksSomething) {
   Fixture f;
   const pyapi::Ref<> code = value("(lambda: 1).__code__");

@@ -49,10 +49,11 @@ struct Fixture {
   test::FakeBindings bindings;
   test::FakeStepNumbers numbers;
   test::FakeDetours detours;
+  test::FakeReads stale;
   test::FakeLog log;
   TorchValues values{objects, tuples, log, calls, virtuals};
   TorchSteps::Roles roles{breaks, guards, pins,  guards,   objects, snapshots, writer,
-                          steps,  steps,  sizes, bindings, numbers, detours};
+                          steps,  steps,  sizes, bindings, numbers, detours,  stale};
   TorchSteps torch{roles, document,  exceptions, frames, instruction, log,
                    log,   sizeReads, calls,      values, virtuals};
 
@@ -164,6 +165,43 @@ TEST(TorchSteps, DoNotTrustTheLogOfACallThatRanPython) {
   EXPECT_EQ(f.log.drained, 0U);
   EXPECT_EQ(f.log.discarded, 1U);
   EXPECT_TRUE(f.wrote("append", CallKind::kOpaque));
+}
+
+TEST(TorchSteps, ReadEverythingAgainBehindAnOperatorThatRanCodeOfTheProgram) {
+  Fixture f;
+  const pyapi::Ref<> given = value("Tensor()"), made = value("Tensor()");
+  f.add(given.get(), Shadow::value(f.valueOfKind(TypeKind::kTensor)));
+  f.act.gives = made.get();
+  f.act.during = [&](Activation&) {
+    f.log.gave(made.get());
+    f.calls.noteProgramRan();
+  };
+  EXPECT_EQ(f.step(), Flow::kNext);
+  EXPECT_EQ(f.operators(), 1U);
+  EXPECT_TRUE(f.steps.steps.empty());
+  EXPECT_EQ(f.stale.calls, "again ");
+}
+
+TEST(TorchSteps, ReadEverythingAgainBehindOperatorsUnderAMode) {
+  Fixture f;
+  const pyapi::Ref<> given = value("Tensor()"), made = value("Tensor()");
+  f.add(given.get(), Shadow::value(f.valueOfKind(TypeKind::kTensor)));
+  fakeTorch().unseenCode = true;
+  f.act.gives = made.get();
+  f.act.during = [&](Activation&) { f.log.gave(made.get()); };
+  EXPECT_EQ(f.step(), Flow::kNext);
+  EXPECT_EQ(f.stale.calls, "again ");
+}
+
+TEST(TorchSteps, TakeAStepThatRanCodeOfTheProgramForOpaque) {
+  Fixture f;
+  const pyapi::Ref<> given = value("Tensor()"), unknown = value("Tensor()");
+  f.add(given.get(), Shadow::value(f.valueOfKind(TypeKind::kTensor)));
+  f.act.gives = unknown.get();
+  f.act.during = [&](Activation&) { f.calls.noteProgramRan(); };
+  EXPECT_EQ(f.step(), Flow::kNext);
+  EXPECT_TRUE(f.wrote("append", CallKind::kOpaque));
+  EXPECT_EQ(f.stale.calls, "forget ");
 }
 
 TEST(TorchSteps, MakeACallAStepThatMayGiveItsArgumentBack) {
