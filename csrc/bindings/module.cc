@@ -18,8 +18,11 @@
 #include "bindings/native.h"
 #include "bindings/replay_testing.h"
 #include "bindings/text.h"
+#include "capture/calls/model.h"
+#include "capture/calls/numpy.h"
 #include "capture/calls/substitutes.h"
 #include "capture/calls/targets.h"
+#include "capture/calls/torch_callables.h"
 #include "capture/record/comptime.h"
 #include "codegen/kernel_cache.h"
 #include "diag/log.h"
@@ -216,6 +219,11 @@ NB_MODULE(_C, m) {
   m.def("set_log_sink", &setLogSink, nb::arg("sink").none());
   m.def("set_log_channels", &setLogChannels);
   m.def("codes", &codes);
+  m.def("find_callables", [] {
+    capture::registerModels();
+    capture::findTorchCallables();
+    capture::findNumpyCallables();
+  });
   m.def("set_error_on_graph_break", &driver::setErrorOnGraphBreak, nb::arg("value"));
   m.def("set_stance", &setStance, nb::arg("name"), nb::arg("skips_guards"), nb::arg("backend").none());
   m.def("substitute", [](nb::object original, nb::object function) {

@@ -98,10 +98,10 @@ bool isTorchFrame(pyapi::Frame* frame) {
   return torchapi::isTorchCode(pyapi::codeOf(frame), pyapi::globalsOf(frame));
 }
 
-// Is the frame one of torch's own Python code, or of the standard library, which that code calls? What these do
-// besides calling the dispatcher (to print a tensor, say) changes nothing that a program knows of. Code of the
-// program that they call (`__int__` of an argument, a kernel) may change anything. The same of functions of
-// ours that stand for C code. (The frame is about to begin: it is not linked with its caller yet.)
+// Is the frame one of torch's own Python code, or of the standard library, which that code calls? What these
+// do besides calling the dispatcher (to print a tensor, say) changes nothing that a program knows of. Code of
+// the program that they call (`__int__` of an argument, a kernel) may change anything. The same of functions
+// of ours that stand for C code. (The frame is about to begin: it is not linked with its caller yet.)
 bool isForTorch(pyapi::Frame* frame, const ShadowFrame* recorded) {
   const PyCodeObject* code = pyapi::codeOf(frame);
   PyObject* globals = pyapi::globalsOf(frame);

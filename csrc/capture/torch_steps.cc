@@ -140,10 +140,21 @@ Flow TorchSteps::executeLogged(TorchCall& call) {
   return flow;
 }
 
-// True if an operator of the call has run Python code that may change anything in another run, whatever it has
-// done in this one.
+// True if an operator of the call has run Python code that may change anything in another run, whatever it
+// has done in this one.
 bool TorchSteps::mayChangeAnything() const {
   return torchCalls_.hasProgramRun() || torchapi::operatorsCallUnseen();
+}
+
+// The shadow of the call's result, if the operators that were logged explain it.
+std::optional<Shadow> TorchSteps::explainedResult(TorchCall& call, PyObject* object,
+                                                  const torchapi::DrainResult& drained) {
+  if (hasHiddenInputs(call, drained) || !TorchValues::explainsNumbers(object, drained)) return std::nullopt;
+  std::optional<Shadow> shadow = call.pushes ? values_.shadowOf(object, drained) : Shadow::constant();
+  if (shadow && drained.count == 0 && !call.onlyReadsMetadata && !shadow->isValue() &&
+      !isTransformWrapper(object))
+    return std::nullopt;
+  return shadow;
 }
 
 Flow TorchSteps::torchStep(TorchCall& call, Shadow& result) {
@@ -207,13 +218,7 @@ Flow TorchSteps::torchStep(TorchCall& call, Shadow& result) {
     if (drained.detail != nullptr) detail = std::string(" by ") + drained.detail;
     checkDrained(drained, snap);
     if (drained.status == torchapi::DrainResult::kOk) {
-      std::optional<Shadow> shadow;
-      if (!hasHiddenInputs(call, drained))
-        shadow = call.pushes ? values_.shadowOf(object, drained) : Shadow::constant();
-      if (shadow && drained.count == 0 && !call.onlyReadsMetadata && !shadow->isValue() &&
-          !isTransformWrapper(object))
-        shadow = std::nullopt;
-      if (shadow && TorchValues::explainsNumbers(object, drained)) {
+      if (const std::optional<Shadow> shadow = explainedResult(call, object, drained)) {
         result = *shadow;
         if (readAgain && drained.count > 0) roles_.stale.readAgain();
         return flow;

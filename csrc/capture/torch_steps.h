@@ -88,6 +88,8 @@ class TorchSteps final : private torchapi::NumberSink {
   void checkDrained(const torchapi::DrainResult& drained, ir::StateId snap);
   Flow executeLogged(TorchCall& call);
   bool mayChangeAnything() const;
+  std::optional<Shadow> explainedResult(TorchCall& call, PyObject* object,
+                                        const torchapi::DrainResult& drained);
   void undo(const torchapi::DrainResult& drained);
 
   // Numbers that are known only at run time: torch_steps_symbolic.cc

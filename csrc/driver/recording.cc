@@ -18,6 +18,7 @@ namespace {
 thread_local capture::Recorder* active = nullptr;
 thread_local bool besides = false;  // a callback of the collector's runs, which is no part of the program
 int hookUsers = 0;                  // recordings under way on all threads (GIL)
+bool hookDropped = false;           // there is no hook, although a recording is under way
 
 bool isGeneratorStart(pyapi::Frame* frame) {
   return pyapi::isGeneratorCode(pyapi::codeOf(frame)) && !pyapi::ownedByGenerator(frame);
@@ -32,11 +33,22 @@ PyObject* evalBesides(PyThreadState* tstate, pyapi::Frame* frame, int throwing) 
   return pyapi::evalFrameWithNext(tstate, frame, throwing);
 }
 
+// Code recurses deep. With a hook CPython's evaluator calls itself for each Python call, and the C stack
+// would be used up where there is room without one. So the recording ends, and the hook goes if nobody else
+// needs it.
+PyObject* evalScarce(PyThreadState* tstate, pyapi::Frame* frame, int throwing, capture::Recorder* recorder) {
+  if (recorder != nullptr) recorder->abort(diag::Code::KTG0104, {"what the C stack has room for"});
+  if (hookUsers == 1 && recorder != nullptr && !std::exchange(hookDropped, true)) pyapi::removeEvalHook();
+  return pyapi::evalFrameWithNext(tstate, frame, throwing);
+}
+
 // The PEP 523 evaluator while something is recorded. The recorder contains its failures: a C++ exception of
 // ours would leave CPython's frames broken. (No handler and no `noexcept` here: CPython ends daemon threads
 // at exit by unwinding them.)
 PyObject* evalHook(PyThreadState* tstate, pyapi::Frame* frame, int throwing) {
   capture::Recorder* recorder = active;
+  if (pyapi::stackIsScarce()) [[unlikely]]
+    return evalScarce(tstate, frame, throwing, recorder);
   if (besides) return pyapi::evalFrameWithNext(tstate, frame, throwing);
   if (recorder != nullptr && pyapi::isCollectorCallback(tstate, frame))
     return evalBesides(tstate, frame, throwing);
@@ -48,10 +60,6 @@ PyObject* evalHook(PyThreadState* tstate, pyapi::Frame* frame, int throwing) {
   }
   if (pyapi::isTracing(tstate)) {
     recorder->abort(diag::Code::KTG0105);
-    return pyapi::evalFrameWithNext(tstate, frame, throwing);
-  }
-  if (pyapi::stackIsScarce()) {  // CPython's evaluator comes deeper
-    recorder->abort(diag::Code::KTG0104, {"what the C stack has room for"});
     return pyapi::evalFrameWithNext(tstate, frame, throwing);
   }
   if (isGeneratorStart(frame)) {
@@ -66,10 +74,11 @@ class HookScope {
  public:
   HookScope() {
     ++hookUsers;
+    hookDropped = false;
     pyapi::installEvalHook(evalHook);
   }
   ~HookScope() {
-    if (--hookUsers == 0) pyapi::removeEvalHook();
+    if (--hookUsers == 0 && !std::exchange(hookDropped, false)) pyapi::removeEvalHook();
   }
   HookScope(const HookScope&) = delete;
 };

@@ -335,8 +335,7 @@ class Cutter {
       body_.push_back({ins, false});
     } else if (isGraph(ins)) {
       const bool impure = changesSomething(ins);
-      if (usesLate(ins) || (deferred_ && (impure || runsPython(at_))) ||
-          (acts_ && ins.op == Op::kSetGrad) ||
+      if (usesLate(ins) || (deferred_ && (impure || runsPython(at_))) || (acts_ && ins.op == Op::kSetGrad) ||
           (native_ && needsCut(ins))) {
         close();
         placeOutside(ins);  // what writes to a tensor of the segment before is no part of this one
@@ -354,8 +353,8 @@ class Cutter {
     }
   }
 
-  // Has the operator run Python code of the program, which native code would not call? Then a guard block stands
-  // behind it, and behind all that the same instruction of the program has called.
+  // Has the operator run Python code of the program, which native code would not call? Then a guard block
+  // stands behind it, and behind all that the same instruction of the program has called.
   bool runsPython(uint32_t at) const {
     const uint32_t first = at;
     const auto& code = trace_.code;

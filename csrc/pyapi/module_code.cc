@@ -187,14 +187,16 @@ bool isLoadedBy(PyObject* globals, PyObject* package) {
 }
 
 bool isStandardCode(const PyCodeObject* code, PyObject* globals) {
-  static auto* modules = new PackageCode(isStandardModule);
-  return modules->hasCode(Py_None, code, globals);
+  static constinit Lazy<PackageCode*> modules;
+  return modules.get([] { return new PackageCode(isStandardModule); })->hasCode(Py_None, code, globals);
 }
 
 bool isNamedTupleMaker(const PyCodeObject* code, PyObject* globals) {
-  static auto* maker = PyDict_GetItemString(PyTuple_Type.tp_dict, "__new__");
+  static constinit Lazy<PyObject*> slot;
+  PyObject* maker = slot.get([] { return PyDict_GetItemString(dictOf(&PyTuple_Type), "__new__"); });
   PyObject* names = namesOf(code);
-  return PyTuple_GET_SIZE(names) == 1 && PyDict_GetItemWithError(globals, PyTuple_GET_ITEM(names, 0)) == maker;
+  return PyTuple_GET_SIZE(names) == 1 &&
+         PyDict_GetItemWithError(globals, PyTuple_GET_ITEM(names, 0)) == maker;
 }
 
 bool areOfPackage(PyObject* globals, std::string_view package) {

@@ -1,6 +1,11 @@
 #include "pyapi/stack_limit.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+// The top of the first thread's stack; of glibc's loader.
+extern "C" void* __libc_stack_end;
 
 namespace kintsugi::pyapi {
 
@@ -13,21 +18,47 @@ constexpr uintptr_t kReserve = 256 * 1024;
 
 thread_local uintptr_t stackMiddle = 1;
 
-uintptr_t findStackLimit() {
+struct Stack {
+  uintptr_t lowest;
+  size_t size;
+};
+
+// The stack of the first thread grows down to its limit. For that thread pthread_getattr_np() reads all of
+// /proc/self/maps, which takes about as long as recording a small function; it looks whether another mapping
+// is nearer. Linux leaves at least 128 MB free below the stack, so no mapping is nearer than a small limit.
+// (The only thread of a forked process may be on another stack.)
+bool findFirstStack(Stack& stack) {
+  constexpr rlim_t kFreeBelow = 64 << 20;
+  rlimit limit{};
+  if (getpid() != gettid() || getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur > kFreeBelow) {
+    return false;
+  }
+  const auto top = reinterpret_cast<uintptr_t>(__libc_stack_end);
+  const auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+  stack.size = limit.rlim_cur;
+  stack.lowest = top - stack.size;
+  return stack.lowest < here && here < top;
+}
+
+bool findStack(Stack& stack) {
   pthread_attr_t attributes;
-  void* lowest = nullptr;
-  size_t size = 0;
   if (pthread_getattr_np(pthread_self(), &attributes) != 0) {
-    return 1;
+    return false;
   }
-  const bool known = pthread_attr_getstack(&attributes, &lowest, &size) == 0;
+  void* lowest = nullptr;
+  const bool known = pthread_attr_getstack(&attributes, &lowest, &stack.size) == 0;
   pthread_attr_destroy(&attributes);
-  if (!known) {
+  stack.lowest = reinterpret_cast<uintptr_t>(lowest);
+  return known;
+}
+
+uintptr_t findStackLimit() {
+  Stack stack{};
+  if (!findFirstStack(stack) && !findStack(stack)) {
     return 1;
   }
-  stackMiddle = reinterpret_cast<uintptr_t>(lowest) + size / 2;
-  const uintptr_t reserve = size > 4 * kReserve ? kReserve : size / 4;
-  return reinterpret_cast<uintptr_t>(lowest) + reserve;
+  stackMiddle = stack.lowest + stack.size / 2;
+  return stack.lowest + (stack.size > 4 * kReserve ? kReserve : stack.size / 4);
 }
 
 }  // namespace

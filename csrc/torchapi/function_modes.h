@@ -12,8 +12,9 @@ namespace kintsugi::torchapi {
 PyObject* innermostFunctionMode();
 
 bool hasDispatchModes();
-// True if operators call Python code that is not known by its frames: a dispatch mode, also one of torch's own,
-// which keeps what it sees in objects of the program; or a hook for what autograd saves that is no function.
+// True if operators call Python code that is not known by its frames: a dispatch mode, also one of torch's
+// own, which keeps what it sees in objects of the program; or a hook for what autograd saves that is no
+// function.
 bool operatorsCallUnseen();
 // True if operators call more Python code than kernels: a dispatch mode, or a hook for what autograd saves.
 bool operatorsCallModesOrHooks();

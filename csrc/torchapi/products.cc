@@ -3,6 +3,7 @@
 #include <ATen/CPUFunctions.h>
 #include <ATen/Context.h>
 #include <dlfcn.h>
+#include <link.h>
 
 #include <limits>
 
@@ -16,14 +17,32 @@ using Sgemm = void (*)(const char* transa, const char* transb, const int* m, con
                        const float* alpha, const float* a, const int* lda, const float* b, const int* ldb,
                        const float* beta, float* c, const int* ldc);
 
+// The file of the library that an address lies in; null: there is none. dladdr() also looks for the nearest
+// of the library's symbols, one by one, and torch has more than 70,000.
+const char* libraryAt(const void* address) {
+  struct Search {
+    uintptr_t address;
+    const char* file;
+  } search{reinterpret_cast<uintptr_t>(address), nullptr};
+  dl_iterate_phdr(
+      [](dl_phdr_info* library, size_t, void* data) {
+        auto* wanted = static_cast<Search*>(data);
+        for (int i = 0; i < library->dlpi_phnum; ++i) {
+          const auto& part = library->dlpi_phdr[i];
+          if (part.p_type == PT_LOAD && wanted->address - library->dlpi_addr - part.p_vaddr < part.p_memsz)
+            wanted->file = library->dlpi_name;
+        }
+        return wanted->file != nullptr ? 1 : 0;
+      },
+      &search);
+  return search.file;
+}
+
 // Finds sgemm in torch's own library. Other libraries may use another integer type.
 Sgemm findSgemm() {
-  Dl_info place;
   auto* known = static_cast<at::Tensor (*)(const at::Tensor&, const at::Tensor&)>(&at::cpu::mm);
-  if (dladdr(reinterpret_cast<void*>(known), &place) == 0) {
-    return nullptr;
-  }
-  void* library = dlopen(place.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  const char* file = libraryAt(reinterpret_cast<void*>(known));
+  void* library = file != nullptr ? dlopen(file, RTLD_LAZY | RTLD_NOLOAD) : nullptr;
   void* found = library != nullptr && at::hasMKL() ? dlsym(library, "sgemm_") : nullptr;
   return reinterpret_cast<Sgemm>(found);
 }

@@ -20,6 +20,7 @@ def start() -> _config.Config:
     _environment.check(os.environ)
     if os.environ.get("KINTSUGI_INTERPRET_ALL") == "1":
         _C._set_interpret_all(True)
+    _C.find_callables()
     # Its thread must not outlive the interpreter.
     atexit.register(_C.stop_native)
     return settings

@@ -260,3 +260,75 @@ def test_the_core_needs_no_entries_of_sys_modules(other: str, backend: str) -> N
     program = MISSING.replace("OTHER", other).replace("BACKEND", repr(backend))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-500:]
+
+
+REPLACED = """
+import math, operator, torch, kintsugi
+
+def f(x, n):
+    return x * math.floor(n) + operator.index(3), torch.relu(x), max(2, 3)
+
+x = torch.tensor([-1.0, 2.0])
+math.floor = lambda n: 7
+operator.index = lambda n: 11
+torch.relu = lambda x: x - 1
+compiled = kintsugi.compile(f, backend="eager")
+for _ in range(3):
+    (a, b, c), (d, e, g) = compiled(x, 2.5), f(x, 2.5)
+    assert torch.equal(a, d) and torch.equal(b, e) and c == g, (a, b, c, d, e, g)
+"""
+
+
+def test_what_is_replaced_before_the_first_call_is_not_taken_for_the_original() -> None:
+    done = run(REPLACED)
+    assert done.returncode == 0, done.stderr
+
+
+DEEP = """
+import os, resource, sys, threading
+limit = {limit}
+hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+import torch, kintsugi
+resource.setrlimit(resource.RLIMIT_STACK, (limit, hard))
+sys.setrecursionlimit(10**6)
+
+def deep(x, n):
+    return x + 1 if n == 0 else deep(x, n - 1) + 1
+
+def check():
+    x = torch.zeros(2)
+    assert kintsugi.compile(deep, backend="eager")(x, 300)[0] == 301
+    try:  # beyond the C stack of the interpreter of recordings
+        kintsugi.compile(deep, backend="eager")(x, 100000)
+    except RecursionError:
+        pass
+
+def forked():
+    child = os.fork()
+    if child == 0:
+        check()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+def started(function):
+    errors = []
+    def caught():
+        try:
+            function()
+        except BaseException as error:
+            errors.append(error)
+    thread = threading.Thread(target=caught)
+    thread.start()
+    thread.join()
+    assert not errors, errors
+
+{place}
+"""
+
+
+@pytest.mark.skipif(SANITIZER, reason="frames of another size")
+@pytest.mark.parametrize("place", ["check()", "forked()", "started(check)", "started(forked)"])
+@pytest.mark.parametrize("limit", ["4 << 20", "8 << 20", "100 << 20"])
+def test_the_stack_of_each_thread_is_known(place: str, limit: str) -> None:
+    done = run(DEEP.format(place=place, limit=limit))
+    assert done.returncode == 0, done.stderr

@@ -218,4 +218,5 @@ def test_no_hook_is_called_while_a_graph_is_compiled() -> None:
     for around in (under_hooks, under_mode, under_hooks):
         assert outcome(compiled, around, None) == outcome(body, around, None)
     assert outcome(compiled, plain, None) == outcome(body, plain, None)
-    assert compiled.stats().graph_count == 1
+    # `state` is read again behind operators that have called a hook.
+    assert compiled.stats().graph_count == 3

@@ -1,8 +1,8 @@
 """Python code of the program that torch's dispatcher calls, and what it changes in some calls only.
 
-Kernels of operators, `setup_context`, dispatch modes, hooks for saved tensors, `__int__` of an argument: a call is recorded
-in which they change nothing (or something), and what the program reads behind them is compared with eager mode in later
-calls, in which they do the opposite.
+Kernels of operators, `setup_context`, dispatch modes, hooks for saved tensors, `__int__` of an argument: a call is
+recorded in which they change nothing (or something), and what the program reads behind them is compared with eager mode
+in later calls, in which they do the opposite.
 """
 
 from __future__ import annotations
@@ -128,11 +128,32 @@ def read(s: State, x: torch.Tensor) -> tuple[Any, ...]:
     doubled = s.tensor * 2
     branch = x + 1 if s.n > 5 else x - 1
     return (
-        (s.n, getattr(s, "extra", None), s.numbers[0], len(s.log), s.found["a"], len(s.found), factor, s.shared),
+        (
+            s.n,
+            getattr(s, "extra", None),
+            s.numbers[0],
+            len(s.log),
+            s.found["a"],
+            len(s.found),
+            factor,
+            s.shared,
+        ),
         (s.size(), s.module.training, torch.is_grad_enabled(), torch.get_default_dtype(), s.tensor.shape),
         (s.tensor.requires_grad, s.leaf.dtype, s.leaf.grad, s.square.stride()),
-        (doubled.detach(), branch, (s.leaf * 2).detach(), (s.square @ s.square).detach(), scaled(x), s.way(x)),
-        (s.module(x.to(s.module.weight.dtype)).detach(), torch.ones(2), torch.rand(1), torch.stack(s.tensors).sum()),
+        (
+            doubled.detach(),
+            branch,
+            (s.leaf * 2).detach(),
+            (s.square @ s.square).detach(),
+            scaled(x),
+            s.way(x),
+        ),
+        (
+            s.module(x.to(s.module.weight.dtype)).detach(),
+            torch.ones(2),
+            torch.rand(1),
+            torch.stack(s.tensors).sum(),
+        ),
     )
 
 
@@ -542,7 +563,9 @@ def test_graphs_stay_whole() -> None:
 
 
 @pytest.mark.parametrize("fullgraph", [True, False])
-@pytest.mark.parametrize("kind", ["attribute", "list length", "dict", "global", "tensor", "size", "grad mode"])
+@pytest.mark.parametrize(
+    "kind", ["attribute", "list length", "dict", "global", "tensor", "size", "grad mode"]
+)
 def test_graphs_that_read_behind_operators(kind: str, fullgraph: bool) -> None:
     def program(s: State, x: torch.Tensor) -> Any:
         y = custom(x.sin()) * 2

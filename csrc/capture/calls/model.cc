@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
-#include <set>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 
@@ -36,52 +37,77 @@ std::deque<ModelEntry>& entries() {
   return *all;
 }
 
-// Two threads may register all rows at the same time (see pyapi/lazy.h). A row counts once.
-bool isNewRow(const ModelRow& row) {
-  static auto* seen = new std::set<std::pair<std::string, CallModel>>();
-  return seen->emplace(row.callable, row.model).second;
+// Names a row. Two threads may register all rows at the same time (see pyapi/lazy.h); a row counts once.
+struct RowKey {
+  std::string_view callable;
+  CallModel model;
+  bool operator==(const RowKey&) const = default;
+};
+struct RowHash {
+  size_t operator()(const RowKey& key) const { return std::hash<std::string_view>()(key.callable); }
+};
+
+// The names are those of entries().
+std::unordered_set<RowKey, RowHash>& seenRows() {
+  static auto* rows = new std::unordered_set<RowKey, RowHash>();
+  return *rows;
 }
 
-// Resolves a path such as "torch.nn.functional.relu": the longest prefix that is an imported module, then
-// attributes. Imports nothing.
-PyObject* resolve(const std::string& path) {
-  PyObject* modules = PyImport_GetModuleDict();
-  for (size_t dot = path.rfind('.'); dot != std::string::npos;
-       dot = dot == 0 ? std::string::npos : path.rfind('.', dot - 1)) {
-    PyObject* module = PyDict_GetItemString(modules, path.substr(0, dot).c_str());
-    if (module == nullptr) continue;
-    pyapi::Ref<> object = pyapi::newRef(module);
-    size_t at = dot + 1;
-    while (object && at <= path.size()) {
-      size_t end = std::min(path.find('.', at), path.size());
-      std::string name = path.substr(at, end - at);
-      PyObject* next = nullptr;
-      if (PyType_Check(object.get())) {
-        pyapi::Ref<> key = pyapi::steal(PyUnicode_FromString(name.c_str()));
-        next = Py_XNewRef(pyapi::lookUpInType(reinterpret_cast<PyTypeObject*>(object.get()), key.get()));
-        if (next != nullptr && Py_TYPE(next) == &PyStaticMethod_Type) {
-          Py_DECREF(next);
-          next = PyObject_GetAttrString(object.get(), name.c_str());
-        }
-      } else if (PyModule_Check(object.get())) {  // `__getattr__` of the module must not run here
-        next = Py_XNewRef(PyDict_GetItemString(PyModule_GetDict(object.get()), name.c_str()));
-      } else {
-        next = PyObject_GetAttrString(object.get(), name.c_str());
-      }
-      // pybind puts C functions into classes like this.
-      if (next != nullptr && PyInstanceMethod_Check(next)) {
-        PyObject* inner = Py_NewRef(PyInstanceMethod_GET_FUNCTION(next));
-        Py_DECREF(next);
-        next = inner;
-      }
-      object = pyapi::steal(next);
-      at = end + 1;
+// An attribute of a module, class or other object. Imports nothing; no `__getattr__` of a module runs.
+pyapi::Ref<> attributeOf(PyObject* owner, const std::string& name) {
+  const pyapi::Ref<> key = pyapi::steal(PyUnicode_FromString(name.c_str()));
+  PyObject* found = nullptr;
+  if (PyType_Check(owner)) {
+    found = Py_XNewRef(pyapi::lookUpInType(reinterpret_cast<PyTypeObject*>(owner), key.get()));
+    if (found != nullptr && Py_TYPE(found) == &PyStaticMethod_Type) {
+      Py_DECREF(found);
+      found = PyObject_GetAttr(owner, key.get());
     }
-    PyErr_Clear();
-    return object.release();
+  } else if (PyModule_Check(owner)) {
+    found = Py_XNewRef(PyDict_GetItemWithError(PyModule_GetDict(owner), key.get()));
+  } else {
+    found = PyObject_GetAttr(owner, key.get());
   }
-  return nullptr;
+  // pybind puts C functions into classes like this.
+  if (found != nullptr && PyInstanceMethod_Check(found)) {
+    PyObject* inner = Py_NewRef(PyInstanceMethod_GET_FUNCTION(found));
+    Py_DECREF(found);
+    found = inner;
+  }
+  PyErr_Clear();
+  return pyapi::steal(found);
 }
+
+// Finds objects by paths such as "torch.nn.functional.relu": the longest prefix that is an imported module,
+// then attributes. Rows of one owner stand together, so the last owner is kept. Imports nothing. An object
+// lives for one look at rows: modules may be imported or replaced afterwards.
+class PathFinder {
+ public:
+  pyapi::Ref<> find(const std::string& path) {
+    const size_t dot = path.rfind('.');
+    if (dot == std::string::npos) return moduleAt(path);
+    PyObject* owner = ownerAt(path.substr(0, dot));
+    return owner != nullptr ? attributeOf(owner, path.substr(dot + 1)) : pyapi::Ref<>();
+  }
+
+ private:
+  static pyapi::Ref<> moduleAt(const std::string& path) {
+    return pyapi::newRef(PyDict_GetItemString(PyImport_GetModuleDict(), path.c_str()));
+  }
+
+  PyObject* ownerAt(const std::string& path) {
+    if (path != ownerPath_) {
+      pyapi::Ref<> owner = moduleAt(path);
+      if (!owner && path.find('.') != std::string::npos) owner = find(path);
+      ownerPath_ = path;
+      owner_ = std::move(owner);
+    }
+    return owner_.get();
+  }
+
+  std::string ownerPath_;
+  pyapi::Ref<> owner_;  // null: there is none
+};
 
 void addAll(PyObject* owner, size_t row) {
   PyObject* dict =
@@ -106,14 +132,11 @@ bool standsForMissing(PyObject* object) {
 }
 
 // Finds the objects that the row names, as far as their module is imported.
-void findObjects(size_t row) {
+void findObjects(size_t row, PathFinder& paths) {
   std::string path = entries()[row].callable;
   const bool all = path.ends_with(".*");
   if (all) path.resize(path.size() - 2);
-  const pyapi::Ref<> object =
-      path.find('.') == std::string::npos
-          ? pyapi::steal(Py_XNewRef(PyDict_GetItemString(PyImport_GetModuleDict(), path.c_str())))
-          : pyapi::steal(resolve(path));
+  const pyapi::Ref<> object = paths.find(path);
   if (!object || object.get() == Py_None || standsForMissing(object.get())) return;
   if (all) {
     addAll(object.get(), row);
@@ -128,21 +151,25 @@ void findMissing() {
   static Py_ssize_t modules = 0;
   const Py_ssize_t now = PyDict_GET_SIZE(PyImport_GetModuleDict());
   if (std::exchange(modules, now) == now) return;
+  PathFinder paths;
   for (size_t row = 0; row < entries().size(); ++row) {
-    if (entries()[row].objects.empty()) findObjects(row);
+    if (entries()[row].objects.empty()) findObjects(row, paths);
   }
 }
 
 }  // namespace
 
 void addModels(const ModelRow* rows, size_t count) {
+  PathFinder paths;
   for (size_t i = 0; i < count; ++i) {
-    if (!isNewRow(rows[i])) continue;
+    if (seenRows().contains({rows[i].callable, rows[i].model})) continue;
     KINTSUGI_CHECK(rows[i].callable != nullptr && rows[i].model != nullptr, "row ", i, " is not complete");
     const char* wrong = contradictionOf(rows[i]);
     KINTSUGI_CHECK(wrong == nullptr, rows[i].callable, ": ", wrong == nullptr ? "" : wrong);
-    entries().push_back(ModelEntry{rows[i].callable, {}, rows[i].model, rows[i].facts});
-    findObjects(entries().size() - 1);
+    const ModelEntry& entry =
+        entries().emplace_back(ModelEntry{rows[i].callable, {}, rows[i].model, rows[i].facts});
+    seenRows().insert({entry.callable, entry.model});
+    findObjects(entries().size() - 1, paths);
   }
 }
 
@@ -153,7 +180,7 @@ const char* truthFunction(PyObject* object) {
 }
 
 const std::deque<ModelEntry>& modelEntries() {
-  modelOf(Py_None);  // registers all rows
+  modelOf(Py_None);  // also looks for what was imported since
   return entries();
 }
 
@@ -174,7 +201,7 @@ const char* kindOf(CallModel model) {
   return "own";
 }
 
-const ModelEntry* entryOf(PyObject* callable) {
+void registerModels() {
   static constinit pyapi::Lazy<bool> registered;
   registered.get([] {
     for (const char* name : {"_operator", "operator", "math", "functools", "_functools", "itertools",
@@ -211,6 +238,10 @@ const ModelEntry* entryOf(PyObject* callable) {
     registerWaitingModels();
     return true;
   });
+}
+
+const ModelEntry* entryOf(PyObject* callable) {
+  registerModels();
   auto it = table().find(callable);
   if (it == table().end()) {
     findMissing();
@@ -266,8 +297,9 @@ bool isHash(PyObject* callable) {
   static constinit pyapi::Lazy<const std::unordered_set<PyObject*>*> slot;
   const auto* hashes = slot.get([] {
     auto* found = new std::unordered_set<PyObject*>();
+    PathFinder paths;
     for (const char* name : {"builtins.hash", "builtins.str.__hash__", "builtins.bytes.__hash__"})
-      found->insert(resolve(name));
+      found->insert(paths.find(name).release());
     return found;
   });
   return hashes->contains(callable);

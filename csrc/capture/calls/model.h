@@ -36,6 +36,9 @@ struct ModelEntry {
   Facts facts;
 };
 const std::deque<ModelEntry>& modelEntries();  // rows stay where they are
+// Finds what all rows name, the first time. The package asks for it when it is imported: it takes as long as
+// the first call of a small function, and what a program replaces afterwards is not taken for the original.
+void registerModels();
 // The row of a callable, or null; found as by modelOf().
 const ModelEntry* entryOf(PyObject* callable);
 // The same. For a function that torch has wrapped to keep its own compiler out, the row of the wrapped

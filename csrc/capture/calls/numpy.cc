@@ -170,6 +170,8 @@ bool isNumpyCallable(PyObject* callable) {
   return numpy().functions.contains(callable);
 }
 
+void findNumpyCallables() { numpy(); }
+
 bool countsReferences(PyObject* callable) { return numpy().counting.contains(callable); }
 
 bool isArray(PyObject* object) { return isExactArray(Py_TYPE(object)) && isInert(object); }

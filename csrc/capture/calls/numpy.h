@@ -18,6 +18,8 @@ bool isArray(PyObject* object);
 bool isNumpyCallable(PyObject* callable);
 // ndarray.resize(), which raises where somebody besides its caller refers to the array.
 bool countsReferences(PyObject* callable);
+// Finds numpy's callables, the first time, if numpy is imported: see findTorchCallables().
+void findNumpyCallables();
 // Ends the recording, since the recorder and a replay refer to arrays, too.
 Flow countingModel(CallContext& ctx, Shadow& result);
 // A step that each run makes again. It reads and writes arrays, of which guards read only attributes.

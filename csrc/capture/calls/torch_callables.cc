@@ -20,15 +20,18 @@ using torchapi::Known;
 
 // The definitions of the C functions in torch's namespaces. Their memory is never freed, so no other function
 // can have such an address.
-std::unordered_set<const PyMethodDef*> torchDefinitions() {
-  std::unordered_set<const PyMethodDef*> found;
+using Definitions = std::unordered_set<const PyMethodDef*>;
+
+Definitions torchDefinitions() {
+  Definitions found;
+  const pyapi::Ref<> inner = pyapi::steal(PyUnicode_InternFromString("__func__"));
   const auto add = [&](PyObject* dict) {
     PyObject *key, *value;
     Py_ssize_t at = 0;
     while (PyDict_Next(dict, &at, &key, &value)) {
       pyapi::Ref<> function = pyapi::newRef(value);
       if (Py_TYPE(value) == &PyStaticMethod_Type) {
-        function = pyapi::steal(PyObject_GetAttrString(value, "__func__"));
+        function = pyapi::steal(PyObject_GetAttr(value, inner.get()));
         PyErr_Clear();
       }
       if (function && PyCFunction_Check(function.get())) found.insert(pyapi::definitionOf(function.get()));
@@ -84,6 +87,16 @@ Functions torchFunctions() {
   return found;
 }
 
+const Definitions& knownDefinitions() {
+  static constinit pyapi::Lazy<const Definitions*> found;
+  return *found.get([] { return new Definitions(torchDefinitions()); });
+}
+
+const Functions& knownFunctions() {
+  static constinit pyapi::Lazy<const Functions*> found;
+  return *found.get([] { return new Functions(torchFunctions()); });
+}
+
 }  // namespace
 
 bool isTorchOperator(PyObject* callable) {
@@ -96,11 +109,13 @@ bool isProfilerMark(PyObject* callable) {
          pyapi::isKnown(callable, Known::kRecordExit) || pyapi::isKnown(callable, Known::kRecordExitOverload);
 }
 
+void findTorchCallables() {
+  knownDefinitions();
+  knownFunctions();
+}
+
 bool isTorchCallable(PyObject* callable) {
-  static constinit pyapi::Lazy<const std::unordered_set<const PyMethodDef*>*> definitionsSlot;
-  const std::unordered_set<const PyMethodDef*>* definitions =
-      definitionsSlot.get([] { return new std::unordered_set<const PyMethodDef*>(torchDefinitions()); });
-  if (PyCFunction_Check(callable)) return definitions->contains(pyapi::definitionOf(callable));
+  if (PyCFunction_Check(callable)) return knownDefinitions().contains(pyapi::definitionOf(callable));
   if (Py_TYPE(callable) == &PyMethodDescr_Type || Py_TYPE(callable) == &PyWrapperDescr_Type) {
     const PyTypeObject* owner = PyDescr_TYPE(callable);
     return pyapi::isKnown(owner, Known::kTensorBase) || pyapi::isKnown(owner, Known::kTensorMeta);
@@ -109,10 +124,9 @@ bool isTorchCallable(PyObject* callable) {
 }
 
 bool isTorchFunctional(PyObject* function) {
-  static constinit pyapi::Lazy<const Functions*> functionsSlot;
-  const Functions* functions = functionsSlot.get([] { return new Functions(torchFunctions()); });
-  const auto it = functions->find(function);
-  return it != functions->end() && it->second == PyFunction_GET_CODE(function) &&
+  const Functions& functions = knownFunctions();
+  const auto it = functions.find(function);
+  return it != functions.end() && it->second == PyFunction_GET_CODE(function) &&
          torchapi::torchPatches().epoch == 0;
 }
 

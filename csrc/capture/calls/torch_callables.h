@@ -22,4 +22,7 @@ bool isTorchCallable(PyObject* callable);
 // functions of torch are replaced.
 bool isTorchFunctional(PyObject* function);
 
+// Finds them, the first time. The package asks for it when it is imported, as for registerModels().
+void findTorchCallables();
+
 }  // namespace kintsugi::capture

@@ -53,7 +53,7 @@ struct Fixture {
   test::FakeLog log;
   TorchValues values{objects, tuples, log, calls, virtuals};
   TorchSteps::Roles roles{breaks, guards, pins,  guards,   objects, snapshots, writer,
-                          steps,  steps,  sizes, bindings, numbers, detours,  stale};
+                          steps,  steps,  sizes, bindings, numbers, detours,   stale};
   TorchSteps torch{roles, document,  exceptions, frames, instruction, log,
                    log,   sizeReads, calls,      values, virtuals};
 
