@@ -18,7 +18,6 @@ namespace {
 thread_local capture::Recorder* active = nullptr;
 thread_local bool besides = false;  // a callback of the collector's runs, which is no part of the program
 int hookUsers = 0;                  // recordings under way on all threads (GIL)
-bool hookDropped = false;           // there is no hook, although a recording is under way
 
 bool isGeneratorStart(pyapi::Frame* frame) {
   return pyapi::isGeneratorCode(pyapi::codeOf(frame)) && !pyapi::ownedByGenerator(frame);
@@ -38,7 +37,7 @@ PyObject* evalBesides(PyThreadState* tstate, pyapi::Frame* frame, int throwing) 
 // needs it.
 PyObject* evalScarce(PyThreadState* tstate, pyapi::Frame* frame, int throwing, capture::Recorder* recorder) {
   if (recorder != nullptr) recorder->abort(diag::Code::KTG0104, {"what the C stack has room for"});
-  if (hookUsers == 1 && recorder != nullptr && !std::exchange(hookDropped, true)) pyapi::removeEvalHook();
+  if (hookUsers == 1 && recorder != nullptr) pyapi::removeEvalHook();
   return pyapi::evalFrameWithNext(tstate, frame, throwing);
 }
 
@@ -74,11 +73,10 @@ class HookScope {
  public:
   HookScope() {
     ++hookUsers;
-    hookDropped = false;
     pyapi::installEvalHook(evalHook);
   }
   ~HookScope() {
-    if (--hookUsers == 0 && !std::exchange(hookDropped, false)) pyapi::removeEvalHook();
+    if (--hookUsers == 0) pyapi::removeEvalHook();
   }
   HookScope(const HookScope&) = delete;
 };

@@ -195,7 +195,7 @@ bool isNamedTupleMaker(const PyCodeObject* code, PyObject* globals) {
   static constinit Lazy<PyObject*> slot;
   PyObject* maker = slot.get([] { return PyDict_GetItemString(dictOf(&PyTuple_Type), "__new__"); });
   PyObject* names = namesOf(code);
-  return PyTuple_GET_SIZE(names) == 1 &&
+  return PyTuple_GET_SIZE(names) == 1 && freeVariableCount(code) == 0 &&
          PyDict_GetItemWithError(globals, PyTuple_GET_ITEM(names, 0)) == maker;
 }
 

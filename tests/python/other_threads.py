@@ -7,71 +7,79 @@ call is recorded and in each run of a trace. (Behind a kernel in Python everythi
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import operator
-import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
-_act: Callable[[], object] | None = None
+_requests: queue.SimpleQueue[None] = queue.SimpleQueue()
+_replies: queue.SimpleQueue[torch.Tensor] = queue.SimpleQueue()
+
+
+def _empty(waiting: queue.SimpleQueue[Any]) -> None:
+    while not waiting.empty():
+        waiting.get()
+
+
+def _fill() -> None:
+    while _replies.qsize() < 100:
+        _replies.put(torch.zeros(()))
 
 
 @contextlib.contextmanager
 def acting(act: Callable[[], object] | None) -> Iterator[None]:
     """Within the block, the first `let_others_act` runs `act` in another thread.
 
-    Only the first, since a graph that is left may be computed again.
+    Only the first, since a graph that is left may be computed again. Without an act no other thread is there at all.
     """
-    global _act
-    _act = act
+    _empty(_requests)
+    _fill()
+    if act is None:
+        yield
+        return
+    wanted = True
+
+    def serve() -> None:
+        _requests.get()
+        try:
+            if wanted:
+                act()
+        finally:
+            _fill()
+
+    _empty(_replies)
+    other = threading.Thread(target=serve)
+    other.start()
     try:
         yield
     finally:
-        _act = None
+        wanted = False
+        _requests.put(None)
+        other.join()
 
 
-_requests: queue.SimpleQueue[None] = queue.SimpleQueue()
-_replies: queue.SimpleQueue[torch.Tensor] = queue.SimpleQueue()
-
-
-def _serve() -> None:
-    global _act
-    while True:
-        _requests.get()
-        act, _act = _act, None
-        try:
-            if act is not None:
-                act()
-        finally:
-            _replies.put(torch.zeros(()))
-
-
-def _start() -> None:
-    threading.Thread(target=_serve, daemon=True).start()
-
-
-_start()
-os.register_at_fork(after_in_child=_start)
-
-# Each item asks the thread to act, and waits for its reply.
+# Each item asks the other thread to act, and waits for its reply. There are replies where there is no such thread.
 _turns = zip(map(_requests.put, itertools.repeat(None)), iter(_replies.get, None))
 _library = torch.library.Library("kintsugi_test_threads", "DEF")
-_library.define("others_act() -> Tensor")
-_library.impl("others_act", map(operator.itemgetter(1), _turns).__next__, "CompositeExplicitAutograd")
+_library.define("others_act(Tensor x) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+_library.impl("others_act", functools.partial(next, map(operator.itemgetter(1), _turns)), "CPU")
 
 
 @torch.library.register_fake("kintsugi_test_threads::others_act")
-def _() -> torch.Tensor:
+def _(x: torch.Tensor) -> torch.Tensor:
     return torch.zeros(())
 
 
 def let_others_act(x: torch.Tensor) -> torch.Tensor:
-    return x + torch.ops.kintsugi_test_threads.others_act()
+    return x + torch.ops.kintsugi_test_threads.others_act(x)
 
 
+_fill()
 # Torch may import modules in an operator's first call, and classes that they register with ABCs make a program
 # be recorded again. That is not the subject of the tests.
 let_others_act(torch.ones(1))

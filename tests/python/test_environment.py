@@ -298,10 +298,8 @@ def deep(x, n):
 def check():
     x = torch.zeros(2)
     assert kintsugi.compile(deep, backend="eager")(x, 300)[0] == 301
-    try:  # beyond the C stack of the interpreter of recordings
-        kintsugi.compile(deep, backend="eager")(x, 100000)
-    except RecursionError:
-        pass
+    # Beyond the C stack of the interpreter of recordings; eager mode needs none.
+    assert kintsugi.compile(deep, backend="eager")(x, 100000)[0] == 100001
 
 def forked():
     child = os.fork()

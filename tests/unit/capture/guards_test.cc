@@ -21,14 +21,6 @@ struct FakeSequences final : SequenceReads {
   bool fitsList(const Overlay&) override { return fits; }
 };
 
-struct FakeStale final : StaleReads {
-  size_t flushed = 0;
-  void invalidateReads() override {}
-  void forgetEscapedObjects() override {}
-  void flushBlock() override { ++flushed; }
-  void readAgain() override {}
-};
-
 struct FakeSizes final : OpenSizes {
   uint64_t openSizes(ir::SourceId, PyObject*) override { return 0; }
   uint64_t openSizesOf(ir::ValueId) override { return 0; }
@@ -47,7 +39,7 @@ struct FakeClasses final : TraceClasses {
 struct Fixture {
   test::FakeBreaks breaks;
   FakeSequences sequences;
-  FakeStale stale;
+  test::FakeReads stale;
   test::FakeFrames calls;
   test::FakeVarying varying;
   FakeSizes sizes;
@@ -240,7 +232,7 @@ TEST(Guards, TakeTheLengthOfAContainerForItsTruth) {
   f.varying.container = list.get();  // of its length nothing is guarded
   EXPECT_TRUE(f.guards.pinTruth(f.argument(list.get()), list.get()));
   EXPECT_EQ(f.trace.written.at(0).op, Op::kCallKnown);  // each run asks
-  EXPECT_EQ(f.stale.flushed, 1U);
+  EXPECT_EQ(f.stale.calls, "flush ");
 }
 
 TEST(Guards, EnterBoolOrLenOfAClassInPython) {
@@ -300,7 +292,7 @@ TEST(Guards, GuardTheAnswerOfIs) {
 TEST(Guards, AskCCodeForAnAnswerBeforeTheInstructionAlone) {
   Fixture f;
   EXPECT_TRUE(f.guards.pinAnswer("truth", {Operand::source(0)}, Py_True));
-  EXPECT_EQ(f.stale.flushed, 1U);
+  EXPECT_EQ(f.stale.calls, "flush ");
   EXPECT_EQ(f.document.guards.guards.back().kind, GuardKind::kEquals);
   f.instruction.setExecuted(true);
   EXPECT_FALSE(f.guards.pinAnswer("truth", {Operand::source(0)}, Py_True));

@@ -28,14 +28,6 @@ struct FakeSnapshots final : SnapshotMaker {
   }
 };
 
-struct FakeReads final : StaleReads {
-  std::string calls;
-  void invalidateReads() override { calls += "invalidate "; }
-  void forgetEscapedObjects() override { calls += "forget "; }
-  void flushBlock() override { calls += "flush "; }
-  void readAgain() override { calls += "again "; }
-};
-
 struct FakeCloser final : GeneratorCloser {
   std::vector<PyObject*> closed;
   void closeGenerator(Virtual& generator) override {
@@ -48,7 +40,7 @@ struct FakeCloser final : GeneratorCloser {
 struct Fixture {
   test::FakeBreaks breaks;
   test::FakeConstants constantIds;
-  FakeReads reads;
+  test::FakeReads reads;
   FakeCloser closer;
   BreakLog log;
   FakeSnapshots snapshots{log};

@@ -137,15 +137,6 @@ struct FakeActivation final : Activation {
   }
 };
 
-// Writes down what it is asked for.
-struct FakeReads final : StaleReads {
-  std::string calls;
-  void invalidateReads() override { calls += "invalidate "; }
-  void forgetEscapedObjects() override { calls += "forget "; }
-  void flushBlock() override { calls += "flush "; }
-  void readAgain() override { calls += "again "; }
-};
-
 // Steps that are written.
 struct FakeSteps final : CallSteps, InstructionRunner {
   struct Step {

@@ -60,7 +60,7 @@ struct Fixture {
   // A call of `callable` with arguments that a test adds.
   ShadowFrame frame;
   test::FakeActivation act;
-  pyapi::Ref<> callable = value("print");
+  pyapi::Ref<> callable = value("print"), given, made;
   std::vector<PyObject*> args;
   Shadows shadows;
   Shadow result;
@@ -83,6 +83,18 @@ struct Fixture {
     call.popped = act.popped = args.size();
     call.onlyReadsMetadata = onlyReads;
     return torch.torchStep(call, result);
+  }
+  // A call that is given a tensor of the trace, and runs an operator that makes another one.
+  Flow stepOfOperator(const std::function<void()>& besides) {
+    given = value("Tensor()");
+    made = value("Tensor()");
+    add(given.get(), Shadow::value(valueOfKind(TypeKind::kTensor)));
+    act.gives = made.get();
+    act.during = [this, besides](Activation&) {
+      log.gave(made.get());
+      besides();
+    };
+    return step();
   }
   size_t operators() const {
     size_t count = 0;
@@ -154,14 +166,7 @@ TEST(TorchSteps, EndIfTheCallCanBeNeitherOperatorsNorAStep) {
 
 TEST(TorchSteps, DoNotTrustTheLogOfACallThatRanPython) {
   Fixture f;
-  const pyapi::Ref<> given = value("Tensor()"), made = value("Tensor()");
-  f.add(given.get(), Shadow::value(f.valueOfKind(TypeKind::kTensor)));
-  f.act.gives = made.get();
-  f.act.during = [&](Activation&) {
-    f.log.gave(made.get());
-    f.calls.setTainted(true);
-  };
-  EXPECT_EQ(f.step(), Flow::kNext);
+  EXPECT_EQ(f.stepOfOperator([&] { f.calls.setTainted(true); }), Flow::kNext);
   EXPECT_EQ(f.log.drained, 0U);
   EXPECT_EQ(f.log.discarded, 1U);
   EXPECT_TRUE(f.wrote("append", CallKind::kOpaque));
@@ -169,14 +174,7 @@ TEST(TorchSteps, DoNotTrustTheLogOfACallThatRanPython) {
 
 TEST(TorchSteps, ReadEverythingAgainBehindAnOperatorThatRanCodeOfTheProgram) {
   Fixture f;
-  const pyapi::Ref<> given = value("Tensor()"), made = value("Tensor()");
-  f.add(given.get(), Shadow::value(f.valueOfKind(TypeKind::kTensor)));
-  f.act.gives = made.get();
-  f.act.during = [&](Activation&) {
-    f.log.gave(made.get());
-    f.calls.noteProgramRan();
-  };
-  EXPECT_EQ(f.step(), Flow::kNext);
+  EXPECT_EQ(f.stepOfOperator([&] { f.calls.noteProgramRan(); }), Flow::kNext);
   EXPECT_EQ(f.operators(), 1U);
   EXPECT_TRUE(f.steps.steps.empty());
   EXPECT_EQ(f.stale.calls, "again ");
@@ -184,12 +182,8 @@ TEST(TorchSteps, ReadEverythingAgainBehindAnOperatorThatRanCodeOfTheProgram) {
 
 TEST(TorchSteps, ReadEverythingAgainBehindOperatorsUnderAMode) {
   Fixture f;
-  const pyapi::Ref<> given = value("Tensor()"), made = value("Tensor()");
-  f.add(given.get(), Shadow::value(f.valueOfKind(TypeKind::kTensor)));
   fakeTorch().unseenCode = true;
-  f.act.gives = made.get();
-  f.act.during = [&](Activation&) { f.log.gave(made.get()); };
-  EXPECT_EQ(f.step(), Flow::kNext);
+  EXPECT_EQ(f.stepOfOperator([] {}), Flow::kNext);
   EXPECT_EQ(f.stale.calls, "again ");
 }
 
