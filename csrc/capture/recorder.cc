@@ -22,6 +22,7 @@
 #include "pyapi/errors.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/frame.h"
+#include "pyapi/imports.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/module_code.h"
 #include "pyapi/object_layout.h"
@@ -99,18 +100,21 @@ bool isTorchFrame(pyapi::Frame* frame) {
 }
 
 // Is the frame one of torch's own Python code, or of the standard library, which that code calls? What these
-// do besides calling the dispatcher (to print a tensor, say) changes nothing that a program knows of. Code of
-// the program that they call (`__int__` of an argument, a kernel) may change anything. The same of functions
-// of ours that stand for C code. (The frame is about to begin: it is not linked with its caller yet.)
+// do besides calling the dispatcher (to print a tensor, say) changes nothing that a program knows of. The
+// same of modules that they import, which happens once, and of functions of ours that stand for C code. Other
+// code of the program that they call (`__int__` of an argument, a kernel) may change anything. (The frame is
+// about to begin: it is not linked with its caller yet.)
 bool isForTorch(pyapi::Frame* frame, const ShadowFrame* recorded) {
   const PyCodeObject* code = pyapi::codeOf(frame);
   PyObject* globals = pyapi::globalsOf(frame);
   if (torchapi::isTorchCode(code, globals) || pyapi::isPolyfill(code)) return true;
-  if (!pyapi::isStandardCode(code, globals) && !pyapi::isNamedTupleMaker(code, globals)) return false;
+  const bool harmless = pyapi::isStandardModule(globals) || pyapi::isNamedTupleMaker(code, globals);
   const pyapi::Frame* end = recorded != nullptr ? recorded->act->frame : nullptr;
   pyapi::Frame* caller = pyapi::currentFrame(PyThreadState_Get());
+  bool imports = false;
   for (; caller != nullptr && caller != end; caller = pyapi::previousOf(caller)) {
-    if (isTorchFrame(caller)) return true;
+    if ((harmless || imports) && isTorchFrame(caller)) return true;
+    imports = imports || pyapi::isImportSystem(pyapi::globalsOf(caller));
   }
   return false;
 }

@@ -5,8 +5,9 @@ namespace kintsugi::pyapi {
 namespace {
 
 // Modules of the standard library that the core needs in the middle of calls.
-constexpr const char* kAtStart[] = {"_functools", "_operator", "builtins", "copyreg", "math",
-                                    "enum",       "functools", "logging",  "operator"};
+constexpr const char* kImportSystem = "_frozen_importlib";
+constexpr const char* kAtStart[] = {"_functools", "_operator", "builtins", "copyreg",  "math",
+                                    "enum",       "functools", "logging",  "operator", kImportSystem};
 
 PyObject* kept = nullptr;  // dict of these modules; never freed
 
@@ -27,6 +28,8 @@ PyObject* loadedNamespace(const char* name) {
   if (module == nullptr) module = PyDict_GetItemString(PyImport_GetModuleDict(), name);
   return module != nullptr && PyModule_Check(module) ? PyModule_GetDict(module) : nullptr;
 }
+
+bool isImportSystem(PyObject* globals) { return globals == loadedNamespace(kImportSystem); }
 
 PyObject* importModule(const char* name) {
   const Ref<> text = steal(PyUnicode_FromString(name));

@@ -19,6 +19,10 @@ PyObject* importModule(const char* name);
 // Never leaves an exception pending.
 PyObject* loadedNamespace(const char* name);
 
+// True for the globals of the import system's own code, which runs what a module or a finder of the program
+// does.
+bool isImportSystem(PyObject* globals);
+
 // Called once, when the extension is loaded. Keeps the modules that the core needs later, so that they are
 // found whatever happens to sys.modules (tests put None there to hide a module). False: an exception is
 // pending.

@@ -128,15 +128,28 @@ bool replacesModule(PyObject* module, PyObject* globals) {
   return false;
 }
 
-// True if these are the globals of a module that has been imported.
-bool areImported(PyObject* globals) {
-  PyObject* name = PyDict_GetItemString(globals, "__name__");
+Ref<> specPart(PyObject* globals, const char* name) {
+  PyObject* spec = PyDict_GetItemString(globals, "__spec__");
+  Ref<> part = spec != nullptr ? steal(PyObject_GetAttrString(spec, name)) : Ref<>();
+  PyErr_Clear();
+  return part;
+}
+
+// True if the globals are of the module that was imported under the name.
+bool areImportedAs(PyObject* name, PyObject* globals) {
   PyObject* module = name != nullptr && PyUnicode_Check(name)
                          ? PyDict_GetItemWithError(PyImport_GetModuleDict(), name)
                          : nullptr;
   PyErr_Clear();
   return module != nullptr && PyModule_Check(module) &&
          (PyModule_GetDict(module) == globals || replacesModule(module, globals));
+}
+
+// True if these are the globals of a module that has been imported: under its name, or, if it calls itself
+// something else (as `_collections_abc` does), the name by which it was found.
+bool areImported(PyObject* globals) {
+  return areImportedAs(PyDict_GetItemString(globals, "__name__"), globals) ||
+         areImportedAs(specPart(globals, "name").get(), globals);
 }
 
 // The folder of the standard library's modules, with a slash behind it. Empty: it has none.
@@ -152,19 +165,12 @@ const std::string& standardFolder() {
 }
 
 // True for the globals of a module in that folder that is not one of the packages which were installed there.
-bool isStandardModule(PyObject* globals, PyObject*) {
+bool isInStandardFolder(PyObject* globals, PyObject*) {
   const std::string& folder = standardFolder();
   const std::string file = utf8(PyDict_GetItemString(globals, "__file__"));
   return !folder.empty() && file.starts_with(folder) &&
          file.find("/site-packages/", folder.size() - 1) == std::string::npos &&
          file.find("/dist-packages/", folder.size() - 1) == std::string::npos;
-}
-
-Ref<> specPart(PyObject* globals, const char* name) {
-  PyObject* spec = PyDict_GetItemString(globals, "__spec__");
-  Ref<> part = spec != nullptr ? steal(PyObject_GetAttrString(spec, name)) : Ref<>();
-  PyErr_Clear();
-  return part;
 }
 
 }  // namespace
@@ -186,9 +192,10 @@ bool isLoadedBy(PyObject* globals, PyObject* package) {
   return false;
 }
 
-bool isStandardCode(const PyCodeObject* code, PyObject* globals) {
+bool isStandardModule(PyObject* globals) {
   static constinit Lazy<PackageCode*> modules;
-  return modules.get([] { return new PackageCode(isStandardModule); })->hasCode(Py_None, code, globals);
+  PackageCode* known = modules.get([] { return new PackageCode(isInStandardFolder); });
+  return known->hasModule(Py_None, globals) && areImported(globals);
 }
 
 bool isNamedTupleMaker(const PyCodeObject* code, PyObject* globals) {

@@ -23,8 +23,9 @@ bool isInitializing(PyObject* globals);
 // True if the module with these globals was loaded from a folder of the package (a module with a `__path__`).
 bool isLoadedBy(PyObject* globals, PyObject* package);
 
-// True if the code was made by a module of the standard library, and these are the module's globals.
-bool isStandardCode(const PyCodeObject* code, PyObject* globals);
+// True if these are the globals of a module of the standard library. (Not all code of such a module can be
+// found: `os` deletes the function that has made the functions of `os.environ`.)
+bool isStandardModule(PyObject* globals);
 
 // True for the `__new__` that collections.namedtuple() makes: it calls `tuple.__new__`, and nothing else.
 bool isNamedTupleMaker(const PyCodeObject* code, PyObject* globals);

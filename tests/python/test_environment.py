@@ -284,6 +284,35 @@ def test_what_is_replaced_before_the_first_call_is_not_taken_for_the_original() 
     assert done.returncode == 0, done.stderr
 
 
+IMPORTS = """
+import sys, torch, kintsugi
+from torch.utils.checkpoint import checkpoint
+
+class Finder:  # as packages have that hook into imports
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return None
+
+sys.meta_path.insert(0, Finder)
+w = torch.nn.Parameter(torch.ones(3))
+
+def f(x):
+    return checkpoint(lambda a: (a * w).sin() * 2, x, use_reentrant=False)
+
+before = set(sys.modules)
+x = torch.rand(3, 3)
+compiled = kintsugi.compile(f, fullgraph=True, backend="eager")
+result = compiled(x)
+assert len(set(sys.modules) - before) > 10, "nothing is imported in the first call any more"
+assert torch.equal(result, f(x)) and torch.equal(compiled(x), result)
+"""
+
+
+def test_what_torch_imports_in_the_first_call_is_no_code_of_the_program() -> None:
+    done = run(IMPORTS)
+    assert done.returncode == 0, done.stderr
+
+
 DEEP = """
 import os, resource, sys, threading
 limit = {limit}
