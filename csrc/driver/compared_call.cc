@@ -34,7 +34,13 @@ PyObject* CompiledFunction::callPlain(const pyapi::Arguments& args) {
   const uint64_t start = diag::events::nowNs();
   PyObject* result = eagerBecause("recordings have taken their share of the time", args);
   budget_.ranPlain(diag::events::nowNs() - start);
+  noteMissed();
   return result;
+}
+
+void CompiledFunction::noteMissed() {
+  ++missed_;
+  if (countsCost() && payoff_.missed()) logPrefersEager();
 }
 
 bool CompiledFunction::noteIdle(runtime::CompiledTrace& trace) {
@@ -63,9 +69,16 @@ PyObject* CompiledFunction::callCompared(const pyapi::Arguments& args) {
   if (comparing_ || errorOnGraphBreak() || !settings().eagerWhenFaster) return callCompiled(args);
   const Payoff::Mode mode = payoff_.next();
   const auto go = [&] {
-    return mode == Payoff::Mode::kEager ? eagerBecause("it takes less time", args) : callCompiled(args);
+    if (mode == Payoff::Mode::kEager) return eagerBecause("it takes less time", args);
+    const uint64_t missed = missed_;
+    PyObject* result = callCompiled(args);
+    if (missed_ == missed) payoff_.hit();
+    return result;
   };
-  if (payoff_.isUntimed()) return go();
+  if (payoff_.isUntimed()) {
+    if (payoff_.asksForNative() && !isNativePending()) payoff_.nativeIsReady();
+    return go();
+  }
   const uint64_t recordings = recordings_;
   comparing_ = true;
   const uint64_t start = diag::events::nowNs();

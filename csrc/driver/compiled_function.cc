@@ -317,7 +317,10 @@ PyObject* CompiledFunction::recordCall(const pyapi::Arguments& args) {
     if (const auto result = callPackaged(args)) return *result;
   }
   const bool strict = options_.fullgraph || errorOnGraphBreak();
-  if (!strict && backoff_.passes()) return eagerBecause("the last recordings came to nothing", args);
+  if (!strict && backoff_.passes()) {
+    noteMissed();
+    return eagerBecause("the last recordings came to nothing", args);
+  }
   if (!strict && countsCost() && !budget_.allows(diag::events::nowNs())) return callPlain(args);
   runtime::RecordingScope scope(cache_);
   if (!scope) return eagerBecause("another call is being recorded", args);

@@ -148,6 +148,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   void addEvidence(uint64_t weight);
   bool countsCost() const;
   PyObject* callPlain(const pyapi::Arguments& args);
+  void noteMissed();
   bool isNativePending() const;
   void logPrefersEager();
   PyObject* recordCall(const pyapi::Arguments& args);
@@ -228,6 +229,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   RecordingBudget budget_;   // what recordings may take
   Payoff payoff_;            // which way calls go
   bool comparing_ = false;   // a call is being timed
+  uint64_t missed_ = 0;      // calls that no trace fitted and that were not recorded
   uint64_t hitsAtExit_ = 0;  // calls that had found a trace when one of them last left it
   uint64_t calls_ = 0;       // that might have been audited
   bool eager_ = false;       // can't be recorded at all

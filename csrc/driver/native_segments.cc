@@ -248,10 +248,6 @@ class Compiler {
     }
     queue_.push_back(std::move(segment));
     if (thread_ == nullptr) {
-      // Lazy statics about torch are initialized here, not on the thread: a child that is forked while the
-      // thread initializes one would wait for it forever.
-      torchapi::hasFloatProducts();
-      torchapi::geluKeepsSign();
       thread_ = new std::thread([this] { work(); });
     }
     changed_->notify_all();
@@ -296,6 +292,7 @@ class Compiler {
 
   void prepareFork() {
     compileGate().prepare();
+    learning_.lock();
     mutex_.lock();
     codegen::prepareFork();
   }
@@ -310,6 +307,7 @@ class Compiler {
       compiling_.clear();
     }
     mutex_.unlock();
+    learning_.unlock();
     child ? compileGate().child() : compileGate().parent();
   }
 
@@ -337,7 +335,16 @@ class Compiler {
     lock.lock();
   }
 
+  // Lazy statics about torch are initialized under a lock that a fork takes too: a child that is forked while the
+  // thread initializes one would wait for it forever.
+  void learnTraits() {
+    const std::lock_guard lock(learning_);
+    torchapi::hasFloatProducts();
+    torchapi::geluKeepsSign();
+  }
+
   void work() {
+    learnTraits();
     std::unique_lock lock(mutex_);
     while (!stopping_) {
       if (queue_.empty()) {
@@ -350,6 +357,7 @@ class Compiler {
     }
   }
 
+  std::mutex learning_;  // while the thread finds out how torch computes; taken before mutex_
   std::mutex mutex_;
   std::condition_variable* changed_ = new std::condition_variable();
   std::deque<std::weak_ptr<Compilable>> queue_;

@@ -1,26 +1,40 @@
 #include "support/payoff.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace kintsugi {
 
 namespace {
 
-// Waits are doubled each time that traces have lost. These bounds keep them from overflowing: nobody makes so
-// many calls.
+// Waits are doubled each time that the same verdict is given. These bounds keep them from overflowing: nobody
+// makes so many calls.
 constexpr uint64_t kMostPatience = uint64_t{1} << 32;
 constexpr uint64_t kMostDoublings = 12;
 
-// The lower one of the two in the middle.
-template <size_t N>
-uint64_t median(const std::array<uint64_t, N>& times, size_t count) {
-  std::vector<uint64_t> sorted(times.begin(), times.begin() + count);
-  std::nth_element(sorted.begin(), sorted.begin() + (count - 1) / 2, sorted.end());
-  return sorted[(count - 1) / 2];
-}
+// In turns, so that a program whose calls get heavier, or are light and heavy in turns, has both in both modes.
+constexpr std::array kOpeningModes = {Payoff::Mode::kTraces, Payoff::Mode::kEager,  Payoff::Mode::kEager,
+                                      Payoff::Mode::kTraces, Payoff::Mode::kTraces, Payoff::Mode::kEager};
 
 }  // namespace
+
+// The lower one of the two in the middle; 0 where there is none.
+void Payoff::Times::takeMedian() {
+  median = 0;
+  if (seen == 0) return;
+  std::array<uint64_t, kMost> sorted = times;
+  const auto end = sorted.begin() + static_cast<ptrdiff_t>(count());
+  const auto middle = sorted.begin() + static_cast<ptrdiff_t>((count() - 1) / 2);
+  std::nth_element(sorted.begin(), middle, end);
+  median = std::max<uint64_t>(*middle, 1);
+}
+
+uint64_t Payoff::Times::best() const {
+  return *std::min_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(count()));
+}
+
+uint64_t Payoff::Times::worst() const {
+  return *std::max_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(count()));
+}
 
 void Payoff::addEvidence(uint64_t weight) {
   if (phase_ != Phase::kTraces) return;
@@ -28,82 +42,129 @@ void Payoff::addEvidence(uint64_t weight) {
   if (evidence_ < threshold_) return;
   phase_ = Phase::kWarming;
   left_ = kWarmCalls;
-  delays_ = 0;
 }
 
 void Payoff::beginComparison() {
   phase_ = Phase::kComparing;
-  traceCount_ = eagerCount_ = recordedCount_ = 0;
-}
-
-void Payoff::keepTraces() {
-  phase_ = Phase::kTraces;
-  evidence_ = 0;
-  threshold_ = std::min(2 * threshold_, kMostPatience);
-  lost_ = 0;
+  traces_ = eager_ = {};
+  opened_ = probe_ = probes_ = recorded_ = 0;
+  left_ = 0;
+  pending_ = false;
 }
 
 Payoff::Mode Payoff::next() {
   untimed_ = true;
-  if (phase_ == Phase::kEager || phase_ == Phase::kPending) {
-    if (left_-- > 0) return Mode::kEager;
+  if (phase_ == Phase::kTraces) return Mode::kTraces;
+  if (phase_ != Phase::kComparing) {
+    if (left_ > 0) {
+      --left_;
+      return phase_ == Phase::kEager ? Mode::kEager : Mode::kTraces;
+    }
     beginComparison();
-  } else if (phase_ == Phase::kWarming) {
-    if (left_-- > 0) return Mode::kTraces;
-    beginComparison();
-  } else if (phase_ == Phase::kTraces) {
-    return Mode::kTraces;
   }
+  return nextCompared();
+}
+
+Payoff::Mode Payoff::nextCompared() {
   untimed_ = false;
-  return traceCount_ > eagerCount_ ? Mode::kEager : Mode::kTraces;
+  if (opened_ < kOpeningModes.size()) return kOpeningModes[opened_++];
+  if (left_ == 0 && probe_ == 0) beginLead();
+  if (left_ > 0) {
+    --left_;
+    return leader_;
+  }
+  untimed_ = probe_ == 2;  // the first one warms up
+  --probe_;
+  return leader_ == Mode::kEager ? Mode::kTraces : Mode::kEager;
 }
 
+// The mode that is ahead makes six to twelve calls, or more where a probe takes long. Their number varies, since
+// what calls do may come back after a fixed number of them. If no call along the traces has been timed, since all
+// were recorded, eager mode leads.
+void Payoff::beginLead() {
+  traces_.takeMedian();
+  eager_.takeMedian();
+  const bool tracesLead = traces_.seen > 0 && traces_.median <= eager_.median;
+  leader_ = tracesLead ? Mode::kTraces : Mode::kEager;
+  const uint64_t fast = std::max<uint64_t>(of(leader_).median, 1);
+  const uint64_t slow = tracesLead ? eager_.median : traces_.median;
+  const uint64_t excess = slow > fast ? slow - fast : 0;
+  left_ = std::max<uint64_t>(6 + 5 * probes_++ % 7,
+                             std::min(kMostBetweenProbes, 2 * 100 * excess / (kProbeShare * fast)));
+  probe_ = 2;
+}
+
+// A recording says little of the calls after it, so it is no sample. A program that keeps being recorded is left
+// to eager mode.
 bool Payoff::addSample(Mode mode, uint64_t ns, Sample sample) {
-  if (phase_ != Phase::kComparing) return false;  // another thread has ended the comparison
-  auto& times = mode == Mode::kEager ? eagerTimes_ : traceTimes_;
-  size_t& count = mode == Mode::kEager ? eagerCount_ : traceCount_;
-  if (count < kMostPairs) times[count++] = ns;
-  recordedCount_ += sample.recorded ? 1 : 0;
-  return traceCount_ == eagerCount_ && traceCount_ > 0 && decide(sample.nativePending);
+  if (phase_ != Phase::kComparing) return false;  // another thread, or a missing trace, has ended it
+  if (!sample.recorded) {
+    of(mode).add(ns);
+  } else if (++recorded_ >= kMost) {
+    traces_.takeMedian();
+    eager_.takeMedian();
+    leave(kFewestEagerCalls, sample.nativePending);
+    return true;
+  }
+  return decide(sample.nativePending);
 }
 
-// A thread that has to wait for a processor takes as long as a slow trace, so one pair says nothing, and a
-// few say something only where each call in one mode took longer than each in the other. Otherwise the
-// medians of all pairs decide. A recording says little of the calls after it, so pairs with recordings count
-// from the third on.
+// A thread that has to wait for a processor takes as long as a slow trace, so a few calls say something only if
+// each in one mode took longer than each in the other.
 bool Payoff::decide(bool nativePending) {
-  const size_t pairs = traceCount_;
-  if (pairs < (recordedCount_ > 0 ? 3 : 2)) return false;
-  traceTime_ = median(traceTimes_, pairs);
-  eagerTime_ = std::max<uint64_t>(median(eagerTimes_, pairs), 1);
-  const auto [bestTrace, worstTrace] = std::minmax_element(traceTimes_.begin(), traceTimes_.begin() + pairs);
-  const auto [bestEager, worstEager] = std::minmax_element(eagerTimes_.begin(), eagerTimes_.begin() + pairs);
-  // Every eager call beat every replay, and by a quarter in all: less may be the noise of so few pairs. At
-  // the end, three percent are noise too, and the trace, which native code may still make faster, is kept.
-  if (*bestTrace > *worstEager && 4 * traceTime_ > 5 * eagerTime_) return leave();
-  if (*worstTrace <= *bestEager) {
+  const size_t samples = std::min(traces_.seen, eager_.seen);
+  if (samples < kOpening) return false;
+  traces_.takeMedian();
+  eager_.takeMedian();
+  const bool agreed = samples >= kAgreed;
+  const bool lost =
+      traces_.best() > eager_.worst() && (agreed || 4 * traces_.median > 5 * eager_.median);
+  const bool won = traces_.worst() <= eager_.best();
+  if (!lost && !won && samples < kMost) return false;
+  // At the end, three percent are noise.
+  if (won || (!lost && 100 * traces_.median <= 103 * eager_.median)) {
     keepTraces();
     return false;
   }
-  if (pairs < (nativePending && delays_ < kMostDelays ? kPendingPairs : kMostPairs)) return false;
-  if (100 * traceTime_ <= 103 * eagerTime_) {
-    keepTraces();
-  } else if (nativePending && delays_ < kMostDelays) {
-    phase_ = Phase::kPending;
-    left_ = 2 * kMostPairs << delays_++;
-  } else {
-    return leave();
-  }
-  return false;
+  // A few calls in each mode, of which those along the traces take longer, are what the next comparison takes;
+  // it is to cost about a hundredth of the calls before it.
+  const uint64_t excess = traces_.median > eager_.median ? traces_.median - eager_.median : 0;
+  leave(std::max(kFewestEagerCalls, 300 * excess / eager_.median), nativePending);
+  return true;
 }
 
-bool Payoff::leave() {
+void Payoff::keepTraces() {
+  const bool narrow = 10 * traces_.median > 9 * eager_.median;
+  lost_ = 0;
+  evidence_ = 0;
+  threshold_ = std::min(2 * threshold_, kMostPatience);
+  phase_ = narrow ? Phase::kHolding : Phase::kTraces;
+  held_ = narrow ? held_ + 1 : 0;
+  left_ = kCallsOnHold << std::min(held_, kMostDoublings);
+}
+
+void Payoff::leave(uint64_t calls, bool nativePending) {
   phase_ = Phase::kEager;
-  // Three pairs are what the next comparison may take; it is to cost about a hundredth of the calls before
-  // it.
-  const uint64_t excess = traceTime_ > eagerTime_ ? traceTime_ - eagerTime_ : 0;
-  left_ = std::max(kFewestEagerCalls, 300 * excess / eagerTime_) << std::min(lost_, kMostDoublings);
+  left_ = calls << std::min(lost_, kMostDoublings);
+  pending_ = nativePending;
+  nativeFrom_ = eager_.median >= kLong ? left_ : left_ - std::min(left_, kFewestEagerCalls);
   ++lost_;
+  held_ = 0;
+  misses_ = 0;
+}
+
+bool Payoff::missed() {
+  if (phase_ == Phase::kTraces) {
+    misses_ = 0;
+    addEvidence(kMissed);
+    return false;
+  }
+  if (++misses_ < kMostMisses) return false;
+  if (phase_ == Phase::kHolding) beginComparison();
+  if (phase_ != Phase::kComparing || traces_.seen == 0 || eager_.seen == 0) return false;
+  traces_.takeMedian();
+  eager_.takeMedian();
+  leave(kCallsAfterMisses, false);
   return true;
 }
 

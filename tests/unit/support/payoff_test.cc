@@ -38,87 +38,133 @@ TEST(Payoff, WithoutDoubtNothingIsCompared) {
   EXPECT_EQ(calls(payoff, {always(10), always(1000), {}}, 5), "ttttt");
 }
 
-TEST(Payoff, WhatIsHalfAsFastIsSeenByTwoPairs) {
+TEST(Payoff, WhatIsHalfAsFastIsSeenByThreeCallsInEachMode) {
   Payoff payoff;
   payoff.addEvidence(Payoff::kSteps);
-  EXPECT_EQ(calls(payoff, {always(10), always(20), {}}, 10),
-            "tttt"
-            "tete"
-            "ee");
+  EXPECT_EQ(calls(payoff, {always(10), always(20), {}}, 10), "tteettee" "ee");
 }
 
 TEST(Payoff, WhatIsFasterStays) {
   Payoff payoff;
   payoff.addEvidence(Payoff::kSteps);
-  EXPECT_EQ(calls(payoff, {always(10), always(9), {}}, 10),
-            "tttt"
-            "tete"
-            "tt");
+  EXPECT_EQ(calls(payoff, {always(10), always(8), {}}, 10), "tteettet" "tt");
   EXPECT_TRUE(payoff.prefersTraces());
 }
 
-TEST(Payoff, ASmallDifferenceTakesAllPairs) {
+// Each call in one mode took longer than each in the other, by less than a quarter.
+TEST(Payoff, ASmallDifferenceTakesMoreCallsAndMostOfThemAreFast) {
+  Payoff payoff;
+  payoff.addEvidence(Payoff::kSteps);
+  const std::string ways = calls(payoff, {always(100), always(106), {}}, 40);
+  EXPECT_EQ(ways, "tteette" "eeeeee" "tt" "eeeeeeeeeee" "tt" "eeeeeeeeeee" "e");
+  EXPECT_TRUE(payoff.prefersEager());
+}
+
+// Noise of a few percent: no call is beyond those in the other mode.
+TEST(Payoff, MediansDecideWhereTimesOverlap) {
+  const auto noisy = [](uint64_t ns) { return [ns](int call) { return ns + static_cast<uint64_t>(call * 7 % 20); }; };
   Payoff slower, equal;
   slower.addEvidence(Payoff::kSteps);
   equal.addEvidence(Payoff::kSteps);
-  calls(slower, {always(100), always(106), {}}, 20);
-  calls(equal, {always(100), always(102), {}}, 20);
+  const std::string ways = calls(slower, {noisy(100), noisy(112), {}}, 100);
+  calls(equal, {noisy(100), noisy(100), {}}, 100);
   EXPECT_TRUE(slower.prefersEager());
-  EXPECT_TRUE(equal.prefersTraces());
+  EXPECT_FALSE(equal.prefersEager());
+  EXPECT_LE(std::count(ways.begin(), ways.end(), 't'), 2 + 3 + 2 * 5);
+}
+
+TEST(Payoff, TheModeThatIsAheadMakesTheCalls) {
+  const auto noisy = [](uint64_t ns) { return [ns](int call) { return ns + static_cast<uint64_t>(call * 7 % 50); }; };
+  Payoff payoff;
+  payoff.addEvidence(Payoff::kSteps);
+  calls(payoff, {noisy(100), noisy(120), {}}, 8);
+  const std::string ways = calls(payoff, {noisy(100), noisy(120), {}}, 30);
+  EXPECT_GE(std::count(ways.begin(), ways.end(), 'e'), 22);
+}
+
+TEST(Payoff, TracesThatWinNarrowlyAreComparedAgain) {
+  Payoff payoff;
+  payoff.addEvidence(Payoff::kSteps);
+  calls(payoff, {always(100), always(98), {}}, 8);
+  EXPECT_FALSE(payoff.prefersTraces());
+  EXPECT_FALSE(payoff.prefersEager());
+  EXPECT_EQ(calls(payoff, {always(100), always(98), {}}, 100), std::string(100, 't'));
+  const std::string ways = calls(payoff, {always(100), always(140), {}}, 100);
+  EXPECT_TRUE(payoff.prefersEager());
+  EXPECT_LE(std::count(ways.begin(), ways.end(), 't'), 32);
 }
 
 TEST(Payoff, OneSlowCallDecidesNothing) {
   Payoff payoff;
   payoff.addEvidence(Payoff::kSteps);
-  const World world{always(10), [](int call) { return call == 6 ? 3500u : 9u; }, {}};
-  calls(payoff, world, 24);
+  const World world{always(10), [](int call) { return call == 5 ? 3500u : 8u; }, {}};
+  calls(payoff, world, 100);
   EXPECT_TRUE(payoff.prefersTraces());
 }
 
 TEST(Payoff, OneSlowCallInEagerModeDecidesNothing) {
   Payoff payoff;
   payoff.addEvidence(Payoff::kSteps);
-  calls(payoff, {[](int call) { return call == 5 ? 3500u : 10u; }, always(30), {}}, 24);
+  calls(payoff, {[](int call) { return call == 2 ? 3500u : 10u; }, always(30), {}}, 100);
   EXPECT_TRUE(payoff.prefersEager());
 }
 
 TEST(Payoff, ARecordedCallSaysLittle) {
   Payoff payoff;
   payoff.addEvidence(Payoff::kSteps);
-  calls(payoff, {always(10), [](int call) { return call == 4 ? 900u : 9u; }, {.recorded = true}}, 24);
-  EXPECT_TRUE(payoff.prefersTraces());
-  Payoff always900;
-  always900.addEvidence(Payoff::kSteps);
-  calls(always900, {always(10), always(900), {.recorded = true}}, 10);
-  EXPECT_TRUE(always900.prefersEager());
-}
-
-TEST(Payoff, NativeCodeThatIsNotReadyIsWaitedFor) {
-  Payoff payoff;
-  payoff.addEvidence(Payoff::kSteps);
-  World world{always(100), always(110), {.nativePending = true}};
-  calls(payoff, world, 20);
-  EXPECT_FALSE(payoff.prefersEager());
-  world.along = always(60);
-  world.sample.nativePending = false;
-  calls(payoff, world, 40);
+  for (int k = 0; k < 200; ++k) {
+    const Mode mode = payoff.next();
+    const bool recorded = mode == Mode::kTraces && (k == 1 || k == 4);
+    if (!payoff.isUntimed()) payoff.addSample(mode, recorded ? 900 : mode == Mode::kEager ? 10 : 8, {.recorded = recorded});
+  }
   EXPECT_TRUE(payoff.prefersTraces());
 }
 
-TEST(Payoff, WaitingForNativeCodeHasAnEnd) {
+TEST(Payoff, WhatKeepsBeingRecordedIsLeft) {
   Payoff payoff;
   payoff.addEvidence(Payoff::kSteps);
-  calls(payoff, {always(100), always(110), {.nativePending = true}}, 100'000);
-  EXPECT_TRUE(payoff.prefersEager());
+  int calls = 0;
+  for (; calls < 200 && !payoff.prefersEager(); ++calls) {
+    const Mode mode = payoff.next();
+    const bool traces = mode == Mode::kTraces;
+    if (!payoff.isUntimed()) payoff.addSample(mode, traces ? 900 : 10, {.recorded = traces});
+  }
+  EXPECT_LT(calls, 80);
 }
 
-TEST(Payoff, CallsWaitForNativeCodeInEagerMode) {
+TEST(Payoff, NativeCodeThatHasBecomeReadyIsTried) {
   Payoff payoff;
   payoff.addEvidence(Payoff::kSteps);
-  const World slower{always(100), always(110), {.nativePending = true}};
-  EXPECT_EQ(calls(payoff, slower, 36), "tttt" + std::string("tetetete") + std::string(16, 'e') + "tetetete");
-  const std::string ways = calls(payoff, slower, 2000);
-  EXPECT_LE(std::count(ways.begin(), ways.end(), 't'), 4 * 7);
+  calls(payoff, {always(100), always(300), {.nativePending = true}}, 8);
+  ASSERT_TRUE(payoff.prefersEager());
+  int made = 0;
+  for (; made < 1000 && !payoff.asksForNative(); ++made) payoff.next();
+  EXPECT_GE(made, 190);
+  EXPECT_LT(made, 220);
+  payoff.nativeIsReady();
+  calls(payoff, {always(100), always(60), {}}, 10);
+  EXPECT_TRUE(payoff.prefersTraces());
+}
+
+TEST(Payoff, LongCallsGetNativeCodeAtOnce) {
+  Payoff payoff;
+  payoff.addEvidence(Payoff::kSteps);
+  calls(payoff, {always(2'000'000), always(3'000'000), {.nativePending = true}}, 8);
+  ASSERT_TRUE(payoff.prefersEager());
+  int made = 0;
+  for (; made < 100 && !payoff.asksForNative(); ++made) payoff.next();
+  EXPECT_LT(made, 20);
+}
+
+TEST(Payoff, NobodyAsksForNativeCodeThatIsNotMade) {
+  Payoff payoff;
+  payoff.addEvidence(Payoff::kSteps);
+  calls(payoff, {always(100), always(160), {}}, 20);
+  ASSERT_TRUE(payoff.prefersEager());
+  for (int k = 0; k < 64; ++k) {
+    payoff.next();
+    EXPECT_FALSE(payoff.asksForNative());
+  }
 }
 
 TEST(Payoff, TheTracesAreTriedAgain) {
@@ -129,8 +175,8 @@ TEST(Payoff, TheTracesAreTriedAgain) {
   ASSERT_TRUE(payoff.prefersEager());
   const std::string ways = calls(payoff, slow, 4000);
   const auto tried = std::count(ways.begin(), ways.end(), 't');
-  EXPECT_GE(tried, 2);
-  EXPECT_LE(tried, 10);  // what they take longer is a hundredth of the whole at most
+  EXPECT_GE(tried, 3);
+  EXPECT_LE(tried, 15);  // what they take longer is a hundredth of the whole at most
   calls(payoff, {always(10), always(5), {}}, 20000);
   EXPECT_TRUE(payoff.prefersTraces());
 }
@@ -141,12 +187,53 @@ TEST(Payoff, DoubtsAddUpAndPatienceGrows) {
   EXPECT_TRUE(payoff.prefersTraces());
   payoff.addEvidence(Payoff::kExit);
   EXPECT_FALSE(payoff.prefersTraces());
-  calls(payoff, {always(10), always(9), {}}, 20);
+  calls(payoff, {always(10), always(8), {}}, 20);
   ASSERT_TRUE(payoff.prefersTraces());
   payoff.addEvidence(Payoff::kSteps);
   EXPECT_TRUE(payoff.prefersTraces());
   payoff.addEvidence(Payoff::kSteps);
   EXPECT_FALSE(payoff.prefersTraces());
+}
+
+// Makes calls of which none along the traces finds one.
+std::string misses(Payoff& payoff, int count) {
+  std::string ways;
+  for (int k = 0; k < count; ++k) {
+    const Mode mode = payoff.next();
+    ways += mode == Mode::kEager ? 'e' : 't';
+    const bool timed = !payoff.isUntimed();
+    if (mode == Mode::kTraces) payoff.missed();
+    if (timed) payoff.addSample(mode, mode == Mode::kEager ? 100 : 105, {});
+  }
+  return ways;
+}
+
+TEST(Payoff, WhereTracesAreMissingTheyAreNotLookedFor) {
+  Payoff payoff;
+  EXPECT_EQ(misses(payoff, 12), "tttt" "t" "teett" "ee");
+  EXPECT_TRUE(payoff.prefersEager());
+  // A look now and then, each time after twice as many calls.
+  const std::string ways = misses(payoff, 1000);
+  EXPECT_GE(std::count(ways.begin(), ways.end(), 't'), 4);
+  EXPECT_LE(std::count(ways.begin(), ways.end(), 't'), 40);
+}
+
+TEST(Payoff, ACallThatFindsATraceBeginsTheCountOfMissesAnew) {
+  Payoff payoff;
+  payoff.addEvidence(Payoff::kSteps);
+  for (int k = 0; k < 60; ++k) {
+    const Mode mode = payoff.next();
+    const bool timed = !payoff.isUntimed();
+    if (mode == Mode::kTraces) {
+      if (k % 3 == 0) {
+        payoff.hit();
+      } else {
+        payoff.missed();
+      }
+    }
+    if (timed) payoff.addSample(mode, mode == Mode::kEager ? 101 : 100, {});
+  }
+  EXPECT_FALSE(payoff.prefersEager());
 }
 
 }  // namespace
