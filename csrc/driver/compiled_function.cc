@@ -131,8 +131,11 @@ namespace {
 
 // What torch._dynamo.error_on_graph_break() has set, if torch's compiler is there.
 bool torchSwitch() {
-  PyObject* names = pyapi::loadedNamespace("torch._dynamo.utils");
-  return names != nullptr && PyDict_GetItemString(names, "_error_on_graph_break") == Py_True;
+  // Asked in many calls, so the names are made once.
+  static PyObject* const module = PyUnicode_InternFromString("torch._dynamo.utils");
+  static PyObject* const name = PyUnicode_InternFromString("_error_on_graph_break");
+  PyObject* names = pyapi::loadedNamespace(module);
+  return names != nullptr && PyDict_GetItem(names, name) == Py_True;
 }
 
 }  // namespace

@@ -23,13 +23,23 @@ bool keepModules() {
   return true;
 }
 
-PyObject* loadedNamespace(const char* name) {
-  PyObject* module = kept != nullptr ? PyDict_GetItemString(kept, name) : nullptr;
-  if (module == nullptr) module = PyDict_GetItemString(PyImport_GetModuleDict(), name);
+PyObject* loadedNamespace(PyObject* name) {
+  PyObject* module = kept != nullptr ? PyDict_GetItem(kept, name) : nullptr;
+  if (module == nullptr) module = PyDict_GetItem(PyImport_GetModuleDict(), name);
   return module != nullptr && PyModule_Check(module) ? PyModule_GetDict(module) : nullptr;
 }
 
-bool isImportSystem(PyObject* globals) { return globals == loadedNamespace(kImportSystem); }
+PyObject* loadedNamespace(const char* name) {
+  const Ref<> text = steal(PyUnicode_FromString(name));
+  if (text) return loadedNamespace(text.get());
+  PyErr_Clear();
+  return nullptr;
+}
+
+bool isImportSystem(PyObject* globals) {
+  static PyObject* const name = PyUnicode_InternFromString(kImportSystem);
+  return globals == loadedNamespace(name);
+}
 
 PyObject* importModule(const char* name) {
   const Ref<> text = steal(PyUnicode_FromString(name));

@@ -18,6 +18,7 @@ PyObject* importModule(const char* name);
 // The namespace of a loaded module, borrowed. Null: it is not loaded, or something else is in its place.
 // Never leaves an exception pending.
 PyObject* loadedNamespace(const char* name);
+PyObject* loadedNamespace(PyObject* name);
 
 // True for the globals of the import system's own code, which runs what a module or a finder of the program
 // does.
