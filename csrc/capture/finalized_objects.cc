@@ -150,13 +150,17 @@ void FinalizedObjects::forgetSwallowed() {
   });
 }
 
-void FinalizedObjects::freeDropped() {
+bool FinalizedObjects::freeDropped() {
   const pyapi::PendingErrorScope
       kept;  // the instruction may have raised: what follows asks objects, and lets them go
   forgetSwallowed();
-  do {
-    tables_.dead.sweepInstances();  // bound methods of such objects, and what else holds them
-  } while (tables_.breaks.isLive() && (freeOne(exceptions_) || freeOne(objects_) || freeOne(weak_)));
+  bool any = false;
+  const auto freeNext = [&] {
+    return tables_.breaks.isLive() && (freeOne(exceptions_) || freeOne(objects_) || freeOne(weak_));
+  };
+  tables_.dead.sweepInstances();  // bound methods of such objects, and what else holds them
+  for (; freeNext(); any = true) tables_.dead.sweepInstances();
+  return any;
 }
 
 // Frees the first object that only the recorder holds. Returns false if there is none.

@@ -47,7 +47,8 @@ class FinalizedObjects {
   void add(PyObject* object);
   // Adds an object that was reached from such a result, or to which a step may have made a weak reference.
   void addPart(PyObject* object);
-  void freeDropped();
+  // Between two instructions. True: something was freed.
+  bool freeDropped();
   // Frees dropped objects before a step, which is the first that may look at a weak reference, at a count of
   // references or at who uses some memory. Checking all of them between any two instructions would cost too
   // much.

@@ -77,15 +77,18 @@ void Lifetimes::watch(uint32_t generator) {
 
 // Between two instructions: closes the watched generators that only the recorder holds, or objects that only
 // the recorder holds.
-void Lifetimes::closeDropped() {
+bool Lifetimes::closeDropped() {
+  bool any = false;
   while (breaks_.isLive()) {
     if (const auto dropped = watched_.takeDropped()) {
       closer_.closeGenerator(virtuals_.at(*dropped));
     } else if (watched_.empty() || !holders_.dropOne()) {
       break;
     }
+    any = true;
   }
   if (breaks_.isLive() && holders_.isTangled()) endAndRelease("object that holds several generators");
+  return any;
 }
 
 // At the end of the recording: drops the recorder's references, so that objects die when the program drops

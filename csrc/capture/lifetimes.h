@@ -65,7 +65,7 @@ class Lifetimes final : private FinalizerTracker::Host {
 
   void runDroppedFinalizers();     // between two references that one instruction drops
   void watch(uint32_t generator);  // call when it was suspended: finds out if dropping it runs code
-  void closeDropped();             // between two instructions
+  bool closeDropped();             // between two instructions; true: something was closed
   // At the end of the call: objects that have not ended have to be part of the result.
   void checkWatched();
   void checkFinalizers();

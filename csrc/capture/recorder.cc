@@ -258,7 +258,8 @@ constexpr InstructionSet kMovesObjects =
 // Instructions that drop nothing, and whose C code takes no items from iterators. Python code in them is
 // recorded instruction by instruction, or has been noticed as a callback.
 constexpr InstructionSet kReads =
-    setOf({op::LOAD_ATTR, op::LOAD_METHOD, op::LOAD_GLOBAL, op::LOAD_DEREF, op::BUILD_TUPLE, op::BUILD_LIST});
+    setOf({op::LOAD_ATTR, op::LOAD_METHOD, op::LOAD_GLOBAL, op::LOAD_DEREF, op::BUILD_TUPLE, op::BUILD_LIST,
+           op::MAKE_CELL, op::COPY_FREE_VARS, op::JUMP_BACKWARD, op::YIELD_VALUE});
 // Those that drop an object besides. The recorder holds what the call has seen, so that only objects that it
 // lets go of on purpose end here, and run code.
 constexpr InstructionSet kDrops =
@@ -275,7 +276,7 @@ void Recorder::syncIterators(const Instr& instr) {
 }
 
 void Recorder::noteMoves(const Instr& instr) {
-  const bool drops = kDrops[instr.op] && watched_.empty() && finalized_.empty() && finalizers_.empty();
+  const bool drops = kDrops[instr.op] && finalizers_.empty();
   const bool calledBack = std::exchange(callbacks_, pauses_.callbacks()) != pauses_.callbacks();
   // RESUME, too, may have run a handler of a signal.
   const bool still = (kMovesObjects[instr.op] || kReads[instr.op] || drops) && !calledBack;
@@ -288,8 +289,11 @@ Flow Recorder::record(ShadowFrame& frame, Activation& act, const Instr& instr) {
     checkShadows(frame, act, instr);
   if (blocks_.isPending()) steps_.flushBlock();
   if (!exceptions_.raised().empty()) emitRaised(context_);
+  if (!finalizers_.empty()) {
+    finalizers_.runPending();
+    iteratorsMoved_ = true;
+  }
   syncIterators(instr);
-  if (!finalizers_.empty()) finalizers_.runPending();
   if (!finalizers_.empty() && returns(instr)) finalizers_.clearLocals(frame, act);
   if (!context_.live() && !lifetimes_.isReleased()) lifetimes_.releaseObjects();
   checkLength(context_);
@@ -309,8 +313,10 @@ Flow Recorder::record(ShadowFrame& frame, Activation& act, const Instr& instr) {
     flow = context_.execute(act, instr);
   }
   if (classVersions_.areExpected()) classVersions_.renew();
-  if (!watched_.empty() && flow == Flow::kNext && context_.live()) lifetimes_.closeDropped();
-  if (!finalized_.empty() && context_.live()) finalized_.freeDropped();
+  // What ends here may run code that takes items.
+  if (!watched_.empty() && flow == Flow::kNext && context_.live() && lifetimes_.closeDropped())
+    iteratorsMoved_ = true;
+  if (!finalized_.empty() && context_.live() && finalized_.freeDropped()) iteratorsMoved_ = true;
   if (instr.op == op::JUMP_BACKWARD && context_.live()) sweepDropped(context_);
   return flow;
 }

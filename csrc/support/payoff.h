@@ -76,7 +76,7 @@ class Payoff {
   static constexpr uint32_t kWarmCalls = 1;
   static constexpr uint32_t kMostMisses = 4;          // in a row: looking for a trace is of no use
   static constexpr uint64_t kFewestEagerCalls = 200;  // in eager mode before the traces are tried again
-  static constexpr uint64_t kCallsAfterMisses = 32;   // the same, where traces were missing
+  static constexpr uint64_t kCallsAfterMisses = 64;   // the same, where traces were missing
   static constexpr uint64_t kCallsOnHold = 64;        // along traces that have won narrowly
   static constexpr uint64_t kLook = 16;               // calls between two looks at native code
   // Times of a call, in nanoseconds, from which on native code is tried as soon as it is there. Shorter ones wait
