@@ -264,7 +264,7 @@ constexpr InstructionSet kReads =
 // lets go of on purpose end here, and run code.
 constexpr InstructionSet kDrops =
     setOf({op::STORE_FAST, op::POP_TOP, op::IS_OP, op::POP_JUMP_IF_NONE, op::POP_JUMP_IF_NOT_NONE,
-           op::POP_JUMP_IF_TRUE, op::POP_JUMP_IF_FALSE});
+           op::POP_JUMP_IF_TRUE, op::POP_JUMP_IF_FALSE, op::RETURN_VALUE, op::RETURN_CONST});
 
 }  // namespace
 
@@ -279,7 +279,9 @@ void Recorder::noteMoves(const Instr& instr) {
   const bool drops = kDrops[instr.op] && finalizers_.empty();
   const bool calledBack = std::exchange(callbacks_, pauses_.callbacks()) != pauses_.callbacks();
   // RESUME, too, may have run a handler of a signal.
-  const bool still = (kMovesObjects[instr.op] || kReads[instr.op] || drops) && !calledBack;
+  // A call of a function whose instructions have noted what they did.
+  const bool inlined = instr.op == op::CALL && instruction_.isInlined();
+  const bool still = (kMovesObjects[instr.op] || kReads[instr.op] || drops || inlined) && !calledBack;
   iteratorsMoved_ = iteratorsMoved_ || !still;
 }
 

@@ -224,6 +224,29 @@ def test_recordings_are_paid_from_the_time_that_goes_by(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_traces_that_are_missing_are_not_looked_for(backend: str) -> None:
+    """Each call is another one, and recordings have taken their share: most calls do not even look for a trace."""
+    f = texts()
+    compiled = kintsugi.compile(f, backend=backend)
+    for k in range(200):
+        x = torch.full((3,), float(k))
+        assert torch.equal(compiled(varied(k), x), f(varied(k), x))
+    stats = compiled.stats()
+    assert stats.hits + stats.misses <= 80
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_calls_go_where_they_are_faster_while_they_are_compared(backend: str, tmp_path: pathlib.Path) -> None:
+    compiled = kintsugi.compile(of_lines(tmp_path / "lines"), backend=backend)
+    for _ in range(12):
+        compiled(torch.ones(3))
+    before = compiled.stats().hits
+    for _ in range(60):
+        compiled(torch.ones(3))
+    assert compiled.stats().hits - before <= 12
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_large_operators_pay_for_their_recordings(backend: str) -> None:
     """The fourth size of a model is recorded soon: the recording takes little longer than the call."""
     weight = torch.randn(700, 700)
