@@ -282,7 +282,8 @@ void EpilogueOrder::end(std::span<const Value> inputs, std::span<const Value> re
   for (const size_t k : order) {
     if (results[k].kind != ValueKind::kTensor) continue;
     // The tensor's node, and those between it and the nodes that were there before.
-    const auto& last = sharedTensor(results[k].tensor).grad_fn();
+    const at::Tensor result = sharedTensor(results[k].tensor);
+    const auto& last = result.grad_fn();
     std::vector<autograd::Node*> waiting{last.get()};
     while (!waiting.empty()) {
       autograd::Node* node = waiting.back();

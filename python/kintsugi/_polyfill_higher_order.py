@@ -223,7 +223,7 @@ class _Simple(TorchDispatchMode):  # type: ignore[misc]
     """Are all operators elementwise ones, or views, which can't fail and draw nothing, whatever the data are?"""
 
     def __init__(self) -> None:
-        super().__init__()
+        TorchDispatchMode.__init__(self)  # super() would look for this frame, which is hidden
         self.left = _FEW
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -8,7 +8,9 @@ import functools
 import heapq
 import itertools
 import operator
+import pkgutil
 import sys
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +18,8 @@ from typing import Any
 import harness
 import pytest
 import torch
+
+import kintsugi
 
 Look = Callable[[], Any]
 
@@ -249,3 +253,31 @@ def test_callers(driver: str, looker: str) -> None:
 
     case = harness.Case(start, harness.floats((2, 3)), lambda call: {}, True, 4, None, None, False)
     harness.check(case, harness.compile_for_test)
+
+
+def codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from codes(constant)
+
+
+MODULES = [
+    module for module in pkgutil.iter_modules(kintsugi.__path__) if module.name.startswith("_polyfill")
+]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=[module.name for module in MODULES])
+def test_hidden_code_looks_for_no_frame_of_its_own(module: pkgutil.ModuleInfo) -> None:
+    """Such a frame is not found: super() without arguments raises where CPython asks for the frame (3.12 and later: in
+    its first call)."""
+    spec = module.module_finder.find_spec(f"kintsugi.{module.name}", None)
+    assert spec is not None and spec.loader is not None
+    code = spec.loader.get_code(spec.name)  # type: ignore[attr-defined]
+    asking = {"__class__", "_getframe", "currentframe", "locals"}
+    found = [
+        (inner.co_qualname, name)
+        for inner in codes(code)
+        for name in asking & {*inner.co_names, *inner.co_freevars}
+    ]
+    assert found == []

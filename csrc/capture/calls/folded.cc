@@ -90,14 +90,14 @@ constexpr ModelRow kRows[] = {
     {"builtins.str.format_map", formatModel, gives("argument str").raises("ValueError")},
     {"builtins.str.*", foldModel,
      gives("NotImplementedType argument bool bytes int list str str_ascii_iterator str_iterator tuple")
-         .raises("IndexError LookupError ValueError")},
+         .raises("IndexError LookupError RuntimeError ValueError")},
     {"builtins.int.*", foldModel,
      gives("NotImplementedType bool bytes float int str tuple")
          .raises("OverflowError ValueError ZeroDivisionError")},
     {"builtins.float.*", foldModel, gives("NotImplementedType bool float int str tuple")},
     {"builtins.bytes.*", foldModel,
      gives("NotImplementedType bool bytes bytes_iterator int list str tuple")
-         .raises("AttributeError IndexError LookupError ValueError")},
+         .raises("AttributeError IndexError LookupError RuntimeError ValueError")},
 };
 
 }  // namespace

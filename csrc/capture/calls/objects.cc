@@ -258,7 +258,7 @@ constexpr ModelRow kRows[] = {
     {"builtins.object.__new__", objectNewModel, gives(kItsObject)},
     {"builtins.tuple.__new__", tupleNewModel, gives(kItsObject)},
     {"builtins.object", plainObjectModel, gives("object").runsNoPython()},
-    {"types.SimpleNamespace", namespaceModel, gives("types.SimpleNamespace")},
+    {"types.SimpleNamespace", namespaceModel, gives("types.SimpleNamespace").raises("ValueError")},
     {"types.MethodType", methodTypeModel, gives("method").runsNoPython()},
     {"types.FunctionType.__get__", functionGetModel, gives("argument method")},
     {"sys.getsizeof", knownModel, gives("int")},

@@ -12,14 +12,17 @@ namespace {
 constexpr Facts kReadsText = waits().runsAnyPython().gives("str").raises("ValueError OSError");
 constexpr Facts kReadsBytes = waits().runsAnyPython().gives("bytes None").raises("ValueError OSError");
 
+// From CPython 3.12 on the truth of any object says whether to wait.
+constexpr Facts kAcquires = waits().gives("bool").raises("RuntimeError ValueError");
+
 constexpr ModelRow kRows[] = {
-    {"_thread.LockType.acquire", blockingModel, waits().gives("bool").raises("ValueError")},
-    {"_thread.LockType.__enter__", blockingModel, waits().gives("bool").raises("ValueError")},
+    {"_thread.LockType.acquire", blockingModel, kAcquires},
+    {"_thread.LockType.__enter__", blockingModel, kAcquires},
     {"_thread.LockType.locked", blockingModel, waits().gives("bool").runsNoPython()},
     {"_thread.LockType.release", knownModel, gives("None").runsNoPython().raises("RuntimeError")},
     {"_thread.LockType.__exit__", knownModel, gives("None").runsNoPython().raises("RuntimeError")},
-    {"_thread.RLock.acquire", blockingModel, waits().gives("bool").raises("ValueError")},
-    {"_thread.RLock.__enter__", blockingModel, waits().gives("bool").raises("ValueError")},
+    {"_thread.RLock.acquire", blockingModel, kAcquires},
+    {"_thread.RLock.__enter__", blockingModel, kAcquires},
     {"_thread.RLock.release", knownModel, gives("None").raises("RuntimeError")},
     {"_thread.RLock.__exit__", knownModel, gives("None").raises("RuntimeError")},
     {"_queue.SimpleQueue.get", blockingModel,
