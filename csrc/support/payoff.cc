@@ -67,8 +67,8 @@ Payoff::Mode Payoff::next() {
 
 Payoff::Mode Payoff::nextCompared() {
   untimed_ = false;
+  if (opened_ == kOpeningModes.size() && left_ == 0 && probe_ == 0) beginRound();
   if (opened_ < kOpeningModes.size()) return kOpeningModes[opened_++];
-  if (left_ == 0 && probe_ == 0) beginLead();
   if (left_ > 0) {
     --left_;
     return leader_;
@@ -78,16 +78,20 @@ Payoff::Mode Payoff::nextCompared() {
   return leader_ == Mode::kEager ? Mode::kTraces : Mode::kEager;
 }
 
-// The mode that is ahead makes six to twelve calls, or more where a probe takes long. Their number varies, since
-// what calls do may come back after a fixed number of them. If no call along the traces has been timed, since all
-// were recorded, eager mode leads.
-void Payoff::beginLead() {
+// Two more turns, or six to twelve calls of the mode that is ahead, more where a probe takes long, and a probe.
+// Their number varies, since what calls do may come back after a fixed number of them. If no call along the traces
+// has been timed, since all were recorded, eager mode leads.
+void Payoff::beginRound() {
   traces_.takeMedian();
   eager_.takeMedian();
   const bool tracesLead = traces_.seen > 0 && traces_.median <= eager_.median;
   leader_ = tracesLead ? Mode::kTraces : Mode::kEager;
   const uint64_t fast = std::max<uint64_t>(of(leader_).median, 1);
   const uint64_t slow = tracesLead ? eager_.median : traces_.median;
+  if (traces_.seen > 0 && 10 * slow <= 11 * fast) {
+    opened_ = kOpeningModes.size() - 4;
+    return;
+  }
   const uint64_t excess = slow > fast ? slow - fast : 0;
   left_ = std::max<uint64_t>(6 + 5 * probes_++ % 7,
                              std::min(kMostBetweenProbes, 2 * 100 * excess / (kProbeShare * fast)));
@@ -110,19 +114,19 @@ bool Payoff::addSample(Mode mode, uint64_t ns, Sample sample) {
 }
 
 // A thread that has to wait for a processor takes as long as a slow trace, so a few calls say something only if
-// each in one mode took longer than each in the other.
+// each in one mode took longer than each in the other. The compiler's thread makes calls along the traces slow, too.
 bool Payoff::decide(bool nativePending) {
   const size_t samples = std::min(traces_.seen, eager_.seen);
   if (samples < kOpening) return false;
   traces_.takeMedian();
   eager_.takeMedian();
-  const bool agreed = samples >= kAgreed;
-  const bool lost =
-      traces_.best() > eager_.worst() && (agreed || 4 * traces_.median > 5 * eager_.median);
+  const bool few = samples < kAgreed;
+  const bool far = 100 * traces_.median > (few ? 125 : 110) * eager_.median && !(few && nativePending);
+  const bool lost = far && traces_.best() > eager_.worst();
   const bool won = traces_.worst() <= eager_.best();
   if (!lost && !won && samples < kMost) return false;
-  // At the end, three percent are noise.
-  if (won || (!lost && 100 * traces_.median <= 103 * eager_.median)) {
+  // At the end, five percent are noise.
+  if (won || (!lost && 100 * traces_.median <= 105 * eager_.median)) {
     keepTraces();
     return false;
   }

@@ -6,10 +6,11 @@
 // begins, after one call along the traces that only warms up. It has two parts:
 //
 //  * The opening: three calls in each mode, in turns.
-//  * The lead: calls go in the mode that is ahead, and now and then two in the other one, of which the second is
-//    timed: the more seldom the slower it is. So a comparison that takes long costs little.
+//  * After that, modes that are close go on in turns. If one is ahead by a tenth, calls go there, and now and then
+//    two in the other one, of which the second is timed: the more seldom the slower it is. So a comparison that
+//    takes long costs little. (The mode that is ahead is the warmer one then, so only turns decide what is close.)
 //
-// It ends when all calls in one mode were faster than all in the other, by much in the opening and by anything
+// It ends when all calls in one mode were faster than all in the other, by a quarter in the opening and by a tenth
 // later, or with eight calls in each mode. Traces that win narrowly are compared again after a while. If eager
 // mode wins, the traces are tried again after enough calls that a trial costs about one percent of them, and
 // when native code that was still being compiled has become ready. Each verdict holds twice as long as the
@@ -101,7 +102,7 @@ class Payoff {
   Times& of(Mode mode) { return mode == Mode::kEager ? eager_ : traces_; }
   void beginComparison();
   Mode nextCompared();
-  void beginLead();
+  void beginRound();
   void keepTraces();
   void leave(uint64_t calls, bool nativePending);
   bool decide(bool nativePending);
