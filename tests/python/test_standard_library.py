@@ -45,6 +45,18 @@ def random_numbers(x):
 
 
 @case()
+def normal_paths(x):
+    path = os.path.normpath(f"{x.dim()}//a/../b/./c")
+    return (
+        x + len(path),
+        path,
+        os.path.normpath(""),
+        os.path.normpath(b"/a//b/.."),
+        os.path.abspath("/a/../b"),
+    )
+
+
+@case()
 def json_of_plain_data(x):
     number = x.argmax().item() + 0.25
     nested = {

@@ -183,6 +183,7 @@ constexpr ModelRow kRows[] = {
     {"posix.urandom", functionModel, kReadsWorld.gives("bytes").raises("OverflowError ValueError")},
     {"posix.cpu_count", functionModel, gives("int").runsNoPython()},
     {"posix.fspath", functionModel, gives("argument bytes str")},
+    {"posix._path_normpath", foldModel, gives("argument bytes str")},
     {"posix.stat", functionModel,
      kReadsProcess.gives("os.stat_result")
          .raises("FileNotFoundError OSError OverflowError RuntimeError ValueError")},
