@@ -61,7 +61,7 @@ bool CompiledFunction::isIdle(runtime::CompiledTrace& trace) {
 bool CompiledFunction::isNativePending() const {
   NativeCounts native;
   for (const auto& trace : cache_.traces()) countNative(*trace, native);
-  return native.segments > native.ready + native.refused;
+  return native.segments > native.ready + native.plain + native.refused;
 }
 
 PyObject* CompiledFunction::callCompared(const pyapi::Arguments& args) {

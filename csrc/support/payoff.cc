@@ -120,8 +120,8 @@ bool Payoff::decide(bool nativePending) {
   if (samples < kOpening) return false;
   traces_.takeMedian();
   eager_.takeMedian();
-  const bool few = samples < kAgreed;
-  const bool far = 100 * traces_.median > (few ? 125 : 110) * eager_.median && !(few && nativePending);
+  const uint64_t times = samples >= kAgreed ? 110 : nativePending ? 200 : 125;
+  const bool far = 100 * traces_.median > times * eager_.median;
   const bool lost = far && traces_.best() > eager_.worst();
   const bool won = traces_.worst() <= eager_.best();
   if (!lost && !won && samples < kMost) return false;
