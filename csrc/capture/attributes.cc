@@ -65,7 +65,10 @@ AttributePlan simple(AttributePlan::How how) {
 // True for a tensor that an operator of this trace has made and that no step has seen since. Nobody can have
 // given it attributes.
 bool isUntouched(RecordContext& rec, Shadow shadow, PyObject* tensor) {
-  if (!shadow.isValue() || rec.ops().level(shadow.valueId()) == torchapi::MetaLevel::kUnknown) return false;
+  constexpr auto kUnknown = torchapi::MetaLevel::kUnknown;
+  if (!shadow.isValue() ||
+      (rec.ops().level(shadow.valueId()) == kUnknown && rec.ops().expiredLevel(shadow.valueId()) == kUnknown))
+    return false;
   PyObject** dict = pyapi::materializedDictSlot(tensor);
   if (dict == nullptr || (*dict != nullptr && PyDict_GET_SIZE(*dict) != 0)) return false;
   const ir::Instruction* maker = ir::makerOf(rec.trace(), shadow.valueId());

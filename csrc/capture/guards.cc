@@ -170,6 +170,13 @@ Shadow Guards::tensorShadow(PyObject* tensor, Shadow shadow) {
       guard(GuardKind::kTensor, source, ir::kNone, type.meta);
       if (info.isOpen()) roles_.sizes.guardRanges(source, tensor);
     }
+    if (known && !fromStep && ops_.expiredLevel(*known) != torchapi::MetaLevel::kUnknown) {
+      // The guard has said anew what is known of it, unless that has changed in this run.
+      if (document_.trace.values[*known].meta == type.meta)
+        ops_.setLevel(*known, ops_.expiredLevel(*known));
+      else
+        roles_.sizes.forgetMeta(*known);
+    }
     if (known) return pinSameTensor(source, *known) ? Shadow::value(*known) : Shadow::constant();
     if (info.requiresGrad && facts_.gradients.rest == 0) facts_.gradients = activeBuckets();
     size_t at = roles_.writer.emit(ir::Op::kInput, {ir::Operand::source(source)}, {type}, ir::kNone);

@@ -261,6 +261,28 @@ std::optional<Shadow> Objects::advanceView(Shadow view, int64_t at, PyObject* it
   return tupleOf(item, {Shadow::constant(), entry});
 }
 
+// How many items the iterator gives was pinned when it was made. Behind code that may change its container
+// that is pinned again. One that is going to raise, or has ended, asks for nothing.
+bool Objects::pinAgain(Virtual& v) {
+  v.unpinned = false;
+  PyObject* container = v.partObjects[0].get();
+  const auto state = stateOf(v);
+  if (container == Py_None || (state && (state->ended || state->broken))) return true;
+  Shadow shadow = current(v.parts[0]);
+  if (shadow.isVirtual() && virtualOf(shadow).kind == VirtualKind::kDictView) {
+    container = virtualOf(shadow).partObjects[0].get();
+    shadow = current(virtualOf(shadow).parts[0]);
+  }
+  if (!shadow.isSource()) return true;
+  const bool pinned = PyList_Check(container)          ? roles_.containers.pinLength(shadow, container)
+                      : PyDict_Check(container)        ? roles_.containers.pinKeys(shadow, container)
+                      : PyAnySet_CheckExact(container) ? roles_.containers.pinContainer(shadow, container)
+                                                       : true;
+  if (!pinned && roles_.breaks.isLive())
+    roles_.breaks.abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
+  return pinned;
+}
+
 // Makes sure that the iterator will give as many items in each run, and announces the frame that the next
 // item may need.
 bool Objects::prepareNext(Shadow iterator, CallSite site) {
@@ -270,7 +292,8 @@ bool Objects::prepareNext(Shadow iterator, CallSite site) {
   }
   Virtual& v = virtualOf(iterator);
   switch (v.kind) {
-    case VirtualKind::kIterator: {  // the number of items was pinned when it was made
+    case VirtualKind::kIterator: {
+      if (v.unpinned && !pinAgain(v)) return false;
       PyObject* container = v.partObjects[0].get();
       const bool items = PyTuple_Check(container) || PyList_Check(container);
       const auto state = items ? stateOf(v) : std::nullopt;

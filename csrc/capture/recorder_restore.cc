@@ -31,16 +31,22 @@ Recorder::Recorder(const RecorderOptions& options, const SideStart& start) : opt
   document_ = start.parent.document;
   for (const pyapi::Ref<>& object : start.parent.consts) constants_.adopt(object.get());
   guard::BlockId firstBlock = 1;
+  ir::ValueId values = 0;
+  ir::ValueId known = 0;  // values from here on are made behind the last block
   for (uint32_t i = 0; i < start.guard; ++i) {
-    if (document_.trace.code[i].op == ir::Op::kGuardBlock) ++firstBlock;
+    const ir::Instruction& ins = document_.trace.code[i];
+    if (ins.resultCount > 0) values = ins.firstResult + ins.resultCount;
+    if (ins.op != ir::Op::kGuardBlock) continue;
+    ++firstBlock;
+    known = values;
   }
   cutDocument(document_, start.guard, firstBlock, guards_.constId(Py_None));
   states_.adopt(start.parent.globalStates, start.parent.statesAfterCalls);
   exceptions_.setHandledOutside(pyapi::handledException());
   sources_.adopt(start.parent.sourceHashes);
-  ops_.adopt(document_.trace, start.parent.metaLevels);
   blocks_.beginAt(firstBlock);
   steps_.invalidateReads();
+  ops_.adopt(document_.trace, start.parent.metaLevels, known);
   blocks_.setPending(true);
   beginWithGuard(start);
   restoreFrames(start);

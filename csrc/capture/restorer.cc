@@ -9,6 +9,7 @@
 #include "capture/sizes.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/frame.h"
+#include "pyapi/iterator_state.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/opcodes.h"
 #include "support/check.h"
@@ -93,7 +94,7 @@ Shadow Restorer::value(const Operand& operand) {
   if (start_.parent.document.trace.values[operand.id].kind != ir::TypeKind::kObject) {
     if (torchapi::isTensor(real)) {
       keepIdentity(real, inputSource(operand.id));
-      rec_.ops().bind(real, operand.id, rec_.ops().level(operand.id));
+      rec_.ops().restore(real, operand.id);
       rec_.tables.restored.addTensor(operand.id, real);
     }
     return Shadow::value(operand.id);
@@ -181,6 +182,18 @@ VirtualKind Restorer::kindOf(const Recipe& recipe, PyObject* object) const {
   return VirtualKind::kOpaque;
 }
 
+void Restorer::fillIterator(Shadow made, const Recipe& recipe) {
+  const bool sequence = recipe.kind == RecipeKind::kSequenceIterator;
+  const bool placed = recipe.parts[1].i == pyapi::kPlaced;
+  rec_.objects.virtualOf(made).index = recipe.parts[placed ? 3 : 1].i;
+  const Operand& container = recipe.parts[sequence ? 0 : 2];
+  Shadow shadow = this->shadow(container);
+  Virtual& v = rec_.objects.virtualOf(made);
+  v.parts = {shadow};
+  v.partObjects.push_back(pyapi::newRef(this->object(container)));
+  v.unpinned = true;
+}
+
 void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
   switch (rec_.objects.virtualOf(made).kind) {
     case VirtualKind::kList:
@@ -215,16 +228,8 @@ void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
     case VirtualKind::kPartial:
     case VirtualKind::kDeque:
       return fillCalled(made, recipe, object);
-    case VirtualKind::kIterator: {
-      const bool sequence = recipe.kind == RecipeKind::kSequenceIterator;
-      rec_.objects.virtualOf(made).index = recipe.parts[1].i;
-      const Operand& container = recipe.parts[sequence ? 0 : 2];
-      Shadow shadow = this->shadow(container);
-      Virtual& v = rec_.objects.virtualOf(made);
-      v.parts = {shadow};
-      v.partObjects.push_back(pyapi::newRef(this->object(container)));
-      return;
-    }
+    case VirtualKind::kIterator:
+      return fillIterator(made, recipe);
     case VirtualKind::kEnumerate: {
       Recipe inner = recipe;
       rec_.objects.virtualOf(made).index = inner.parts.back().i;

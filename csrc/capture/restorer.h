@@ -34,6 +34,7 @@ class Restorer {
   VirtualKind kindOf(const ir::Recipe& recipe, PyObject* object) const;
   void fill(Shadow made, const ir::Recipe& recipe, PyObject* object);
   void fillCalled(Shadow made, const ir::Recipe& recipe, PyObject* object);
+  void fillIterator(Shadow made, const ir::Recipe& recipe);
   void fillParts(Shadow made, const ir::Recipe& recipe, size_t first, bool withObjects);
   void fillPairs(Shadow made, const ir::Recipe& recipe, size_t first, size_t end, bool attributes);
   void fillFunction(Shadow made, const ir::Recipe& recipe);

@@ -116,10 +116,11 @@ struct Virtual : Pooled {
   std::vector<NamedRecipe> named;  // by its recipe
   bool shared = false;             // it is the dict of an instance (parts), not an object of its own
   bool forgotten = false;          // unknown code may have changed it: see Objects::current
-  bool building = false;           // its recipe is being made
-  bool looped = false;             // its recipe, or one below it, is part of a cycle
-  bool exposed = false;            // kFunction, kClass: unknown code may have changed its attributes
-  bool renamed = false;            // kFunction: its name, module or documentation was set
+  bool unpinned = false;  // kIterator: unknown code may have changed its container: see Objects::pinAgain
+  bool building = false;  // its recipe is being made
+  bool looped = false;    // its recipe, or one below it, is part of a cycle
+  bool exposed = false;   // kFunction, kClass: unknown code may have changed its attributes
+  bool renamed = false;   // kFunction: its name, module or documentation was set
 };
 
 // An iterator or a deque: whoever is given it may move it on or change it.

@@ -71,6 +71,23 @@ void emitMetaGuard(RecordContext& rec, ir::ValueId tensor, const ir::TensorDesc&
   rec.steps.emit(Op::kGuardMeta, {Operand::value(tensor), Operand::integer(meta)}, {}, snap);
 }
 
+// What was known of a tensor before code that may change anything is likely to be so behind it. A guard says
+// so right there: no segment or graph goes on over such code, so the guard cuts none.
+void renewMeta(RecordContext& rec, Shadow tensor, PyObject* object) {
+  const MetaLevel level = rec.ops().expiredLevel(tensor.valueId());
+  if (level == MetaLevel::kUnknown || torchapi::transformsActive()) return;
+  // A graph of another backend does go on over an operator.
+  if (rec.steps.isBehindOperator() && !rec.tables.options.pinLikely) return;
+  const ir::ValueId value = rec.ops().valueOf(object).value_or(tensor.valueId());
+  ir::MetaId meta = rec.trace().values[value].meta;
+  if (meta == ir::kNone || (level == MetaLevel::kFull && rec.trace().metas[meta].isOpen()))
+    meta = rec.ops().internMeta(rec.trace(), torchapi::atLevel(torchapi::describe(object), level));
+  else if (!torchapi::matches(object, rec.trace().metas[meta], true))
+    return forgetMeta(rec, value);  // it has changed in this run
+  rec.steps.guardHeld(value, meta);
+  rec.ops().setLevel(value, level);
+}
+
 bool guardMeta(RecordContext& rec, Shadow tensor, const ir::TensorDesc& info) {
   const ir::StateId snap = rec.snapshots.stateBefore();
   if (!rec.trace().states[snap].rebuildable) {
@@ -82,6 +99,7 @@ bool guardMeta(RecordContext& rec, Shadow tensor, const ir::TensorDesc& info) {
 }
 
 bool pinContiguity(RecordContext& rec, Shadow tensor, PyObject* object) {
+  renewMeta(rec, tensor, object);
   if (rec.ops().level(tensor.valueId()) == MetaLevel::kFull) return true;
   ir::TensorDesc info = torchapi::atLevel(torchapi::describe(object), MetaLevel::kRank);
   if (!info.isOpen()) return pinRank(rec, tensor, object);
@@ -209,6 +227,7 @@ bool opensNumbers(RecordContext& rec, ir::SourceId source) {
 }
 
 bool pinMeta(RecordContext& rec, Shadow tensor, PyObject* object) {
+  renewMeta(rec, tensor, object);
   if (rec.ops().level(tensor.valueId()) == MetaLevel::kFull) return true;
   if (!guardMeta(rec, tensor, torchapi::describe(object))) return false;
   rec.ops().setLevel(tensor.valueId(), MetaLevel::kFull);
@@ -216,6 +235,7 @@ bool pinMeta(RecordContext& rec, Shadow tensor, PyObject* object) {
 }
 
 bool pinLikely(RecordContext& rec, Shadow tensor, PyObject* object) {
+  renewMeta(rec, tensor, object);
   if (rec.ops().level(tensor.valueId()) == MetaLevel::kFull) return true;
   // A mode would see the operator twice if its results turn out to be other ones in a run (`unbind` of more
   // rows), so nothing is left to a guess.
@@ -250,6 +270,7 @@ std::optional<std::string> likelyOperator(const ir::Trace& trace, uint32_t guard
 }
 
 bool pinRank(RecordContext& rec, Shadow tensor, PyObject* object) {
+  renewMeta(rec, tensor, object);
   if (rec.ops().level(tensor.valueId()) != MetaLevel::kUnknown) return true;
   const ir::TensorDesc info = torchapi::atLevel(torchapi::describe(object), MetaLevel::kRank);
   if (!guardMeta(rec, tensor, info)) return false;
@@ -324,6 +345,7 @@ std::optional<Flow> readSizes(CallContext& ctx, Shadow& result) {
   // that the shadow names.
   const auto newest = rec.ops().valueOf(object);
   const Shadow tensor = newest ? Shadow::value(*newest) : ctx.shadows[0];
+  renewMeta(rec, tensor, object);
   if (rec.ops().level(tensor.valueId()) == MetaLevel::kFull || ctx.kwnames != nullptr) return std::nullopt;
   const std::string name = nameOf(ctx);
   const bool isAttribute = name == "shape";

@@ -85,37 +85,16 @@ void Steps::readAgain() {
   blocks_.setPending(true);
   invalidateReads();
   forgetEscapedObjects();
-  guardHeldTensors();
-}
-
-// Variables are not read again, but the tensors in them, if they are older than the trace, may have other
-// metadata in another run.
-void Steps::guardHeldTensors() {
-  for (const ShadowFrame* frame = frames_.current(); frame != nullptr; frame = frame->caller) {
-    if (frame->act == nullptr || frame->act->frame == nullptr) continue;
-    for (size_t i = 0; i < frame->locals.size(); ++i) {
-      if (!frame->locals[i].isValue()) continue;
-      const ir::ValueId value = frame->locals[i].valueId();
-      PyObject* tensor = pyapi::localAt(frame->act->frame, static_cast<int>(i));
-      const ir::MetaId meta = document_.trace.values[value].meta;
-      const ir::Instruction* maker = ir::makerOf(document_.trace, value);
-      if (meta == ir::kNone || maker == nullptr || maker->op != Op::kInput || tensor == nullptr ||
-          !torchapi::isTensor(tensor))
-        continue;
-      const ir::TensorDesc now =
-          torchapi::withOpenSizes(torchapi::describe(tensor), roles_.sizes.openSizesOf(value));
-      if (ops_.internMeta(document_.trace, now) == meta)
-        roles_.guards.guard(guard::GuardKind::kTensor, document_.trace.operandsOf(*maker)[0].id, ir::kNone,
-                            meta);
-      else
-        roles_.sizes.forgetMeta(value);
-    }
-  }
+  behindOperator_ = true;
 }
 
 void Steps::invalidateReads() {
   blocks_.invalidateOlder();
   sizeReads_.forgetAll();
+  ops_.expireLevels();
+  for (const VirtualTable::Followed& followed : virtuals_.iterators())
+    virtuals_.at(followed.id).unpinned = true;
+  behindOperator_ = false;
   frozen_.thaw();
   guard::Guard state{guard::GuardKind::kGlobalState, blocks_.newest(), ir::kNone, ir::kNone, ir::kNone, 0};
   state.number = states_.add(torchapi::GlobalState::current());
@@ -143,6 +122,30 @@ void Steps::checkBlocks() {
   }
 }
 
+void Steps::guardHeld(ir::ValueId tensor, ir::MetaId meta) {
+  held_.push_back({blocks_.validFrom(), tensor, meta});
+}
+
+void Steps::writeHeldGuards() {
+  if (held_.empty()) return;
+  std::ranges::stable_sort(held_, {}, &HeldTensor::block);
+  auto next = held_.begin();
+  std::vector<ir::Instruction> code;
+  for (const ir::Instruction& ins : std::exchange(document_.trace.code, {})) {
+    code.push_back(ins);
+    if (ins.op != Op::kGuardBlock) continue;
+    const auto block = static_cast<guard::BlockId>(document_.trace.operandsOf(ins)[0].i);
+    for (; next != held_.end() && next->block <= block; ++next) {
+      const Operand operands[] = {Operand::value(next->tensor), Operand::integer(next->meta)};
+      document_.trace.append(Op::kGuardMeta, operands, {}, ins.snap);
+      code.push_back(document_.trace.code.back());
+    }
+  }
+  KINTSUGI_CHECK(next == held_.end(), "a tensor that is guarded in block ", next->block);
+  document_.trace.code = std::move(code);
+  held_.clear();
+}
+
 void Steps::dropStateBlocks() {
   std::vector<ir::Instruction>& code = document_.trace.code;
   const auto blockOf = [this](const ir::Instruction& ins) {
@@ -157,16 +160,8 @@ void Steps::dropStateBlocks() {
     any = true;
   }
   if (!any) return;
-  const std::vector<guard::Guard>& all = document_.guards.guards;
-  // Tensors in variables, which have been guarded before.
-  const auto isRepeated = [&](const guard::Guard& g) {
-    return g.kind == guard::GuardKind::kTensor && std::ranges::any_of(all, [&](const guard::Guard& other) {
-             return other.kind == g.kind && other.source == g.source && other.number == g.number &&
-                    other.block < g.block;
-           });
-  };
-  for (const guard::Guard& g : all)
-    needed[g.block] = needed[g.block] || (g.kind != guard::GuardKind::kGlobalState && !isRepeated(g));
+  for (const guard::Guard& g : document_.guards.guards)
+    needed[g.block] = needed[g.block] || g.kind != guard::GuardKind::kGlobalState;
   for (const guard::SourceNode& node : document_.sources.nodes) needed[node.block] = true;
   std::vector<guard::BlockId> renamed(needed.size(), 0);  // ir::kNone: dropped
   guard::BlockId next = 0;

@@ -108,6 +108,11 @@ class Steps final : public TraceWriter,
   void invalidateReads() override;  // after an opaque step: everything has to be read again
   // After an operator that has run Python code of the program.
   void readAgain() override;
+  // The tensor, which is older than what was run last, has to have this metadata behind it in each run.
+  void guardHeld(ir::ValueId tensor, ir::MetaId meta);
+  void writeHeldGuards();  // at the end: behind the guard blocks
+  // Has an operator run what may have changed anything, so that no graph of others has ended there?
+  bool isBehindOperator() const { return behindOperator_; }
   // At the end, where the trace is cut into graphs of others: guard blocks behind operators that only compare
   // the global state go, since a graph would end there.
   void dropStateBlocks();
@@ -117,7 +122,12 @@ class Steps final : public TraceWriter,
   void checkBlocks();  // at the end: a guard block with guards needs a rebuildable snapshot
 
  private:
-  void guardHeldTensors();
+  struct HeldTensor {
+    guard::BlockId block;
+    ir::ValueId tensor;
+    ir::MetaId meta;
+  };
+
   void checkHandlers(ir::StateId snap);
   bool checkWeaklyHeld(CallValues& ctx);
   bool callOperands(CallValues& ctx, CallKind kind, std::vector<ir::Operand>& operands);
@@ -142,6 +152,9 @@ class Steps final : public TraceWriter,
   SizeReads& sizeReads_;
   GlobalStates& states_;
   VirtualTable& virtuals_;
+
+  std::vector<HeldTensor> held_;
+  bool behindOperator_ = false;
 };
 
 }  // namespace kintsugi::capture

@@ -34,10 +34,14 @@ PyObject* evalBesides(PyThreadState* tstate, pyapi::Frame* frame, int throwing) 
 
 // Code recurses deep. With a hook CPython's evaluator calls itself for each Python call, and the C stack
 // would be used up where there is room without one. So the recording ends, and the hook goes if nobody else
-// needs it.
+// needs it. Where it has to stay, our interpreter raises RecursionError at the end of the stack.
 PyObject* evalScarce(PyThreadState* tstate, pyapi::Frame* frame, int throwing, capture::Recorder* recorder) {
   if (recorder != nullptr) recorder->abort(diag::Code::KTG0104, {"what the C stack has room for"});
-  if (hookUsers == 1 && recorder != nullptr) pyapi::removeEvalHook();
+  const bool usedUp = reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) <= pyapi::stackLimit;
+  if (hookUsers == 1 && recorder != nullptr)
+    pyapi::removeEvalHook();
+  else if (usedUp)
+    return capture::interpretFrame(tstate, frame, throwing != 0, nullptr);
   return pyapi::evalFrameWithNext(tstate, frame, throwing);
 }
 

@@ -246,6 +246,10 @@ std::optional<IteratorState> iteratorState(PyObject* iterator, PyObject* contain
   return std::nullopt;
 }
 
+bool asksForSize(PyObject* iterator) {
+  return isDictIterator(Py_TYPE(iterator)) || isSetIterator(Py_TYPE(iterator));
+}
+
 bool placeIterator(PyObject* iterator, const IteratorState& state) {
   PyTypeObject* type = Py_TYPE(iterator);
   if (sequenceIteratorOf(iterator) != nullptr) {  // not by its __setstate__, which ends at the list's end
@@ -257,7 +261,9 @@ bool placeIterator(PyObject* iterator, const IteratorState& state) {
     as<DequeIterator>(iterator)->left = state.left;
     return true;
   }
+  const bool asks = asksForSize(iterator);
   for (int64_t k = 0; k < state.place; ++k) {
+    if (asks && PyObject_LengthHint(iterator, 0) == 0) break;  // it would end instead of raising
     const Ref<> skipped = steal(PyIter_Next(iterator));
     if (!skipped) return PyErr_Occurred() == nullptr;
   }

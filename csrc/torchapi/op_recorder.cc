@@ -84,7 +84,14 @@ void OpRecorder::bind(PyObject* tensor, ir::ValueId value, MetaLevel level) {
   impl_->table.bind(impl, metaStamp(*impl), value, level);
 }
 
+void OpRecorder::restore(PyObject* tensor, ir::ValueId value) {
+  const at::TensorImpl* impl = THPVariable_Unpack(tensor).unsafeGetTensorImpl();
+  impl_->table.restore(impl, metaStamp(*impl), value);
+}
+
 MetaLevel OpRecorder::level(ir::ValueId value) const { return impl_->table.level(value); }
+void OpRecorder::expireLevels() { impl_->table.expireLevels(); }
+MetaLevel OpRecorder::expiredLevel(ir::ValueId value) const { return impl_->table.expiredLevel(value); }
 void OpRecorder::setLevel(ir::ValueId value, MetaLevel level) { impl_->table.setLevel(value, level); }
 bool OpRecorder::isMaybeArgument(ir::ValueId value) const { return impl_->table.isMaybeArgument(value); }
 const std::string* OpRecorder::likelyFrom(ir::ValueId value) const { return impl_->table.likelyFrom(value); }
@@ -100,10 +107,10 @@ void OpRecorder::forget(ir::ValueId value) { impl_->table.forget(value); }
 ir::MetaId OpRecorder::internMeta(ir::Trace& trace, const ir::TensorDesc& info) {
   return impl_->table.internMeta(trace, info);
 }
-void OpRecorder::adopt(const ir::Trace& trace, const std::vector<MetaLevel>& levels) {
+void OpRecorder::adopt(const ir::Trace& trace, const std::vector<MetaLevel>& levels, ir::ValueId known) {
   noteMaybeArguments(trace, impl_->table);
   impl_->table.adoptMetas(trace);
-  impl_->table.adoptLevels(levels);
+  impl_->table.adoptLevels(levels, known);
 }
 std::vector<MetaLevel> OpRecorder::takeLevels() { return impl_->table.takeLevels(); }
 

@@ -51,7 +51,13 @@ class OpRecorder final : public CallLog, public TensorIds {
   // The identity of tensors.
   std::optional<ir::ValueId> valueOf(PyObject* tensor) const override;
   void bind(PyObject* tensor, ir::ValueId value, MetaLevel level);
+  // The same for a value of a trace that is continued.
+  void restore(PyObject* tensor, ir::ValueId value);
   MetaLevel level(ir::ValueId value) const override;
+  // Behind code that may change anything: the metadata of all tensors has to be looked at again.
+  void expireLevels();
+  // How much of the metadata was known before; kUnknown: nothing, or the level is as it was.
+  MetaLevel expiredLevel(ir::ValueId value) const;
   void setLevel(ir::ValueId value, MetaLevel level);
   // Is it a result that is the argument itself in runs with other sizes or strides?
   bool isMaybeArgument(ir::ValueId value) const;
@@ -64,8 +70,8 @@ class OpRecorder final : public CallLog, public TensorIds {
   // The index of the metadata in the trace; added if it is new.
   ir::MetaId internMeta(ir::Trace& trace, const ir::TensorDesc& info);
   std::vector<MetaLevel> takeLevels();  // by ValueId: the level at the value's definition
-  // For a trace that is continued; called first.
-  void adopt(const ir::Trace& trace, const std::vector<MetaLevel>& levels);
+  // For a trace that is continued. Code that may change anything has run since the values before `known`.
+  void adopt(const ir::Trace& trace, const std::vector<MetaLevel>& levels, ir::ValueId known);
 
  private:
   struct Impl;

@@ -24,7 +24,7 @@ size_t TensorTable::metaHash(const ir::TensorDesc& info) {
   return h;
 }
 
-void TensorTable::bind(const at::TensorImpl* impl, size_t stamp, ir::ValueId value, MetaLevel level) {
+TensorTable::Known& TensorTable::name(const at::TensorImpl* impl, size_t stamp, ir::ValueId value) {
   KINTSUGI_CHECK(value != ir::kNone && impl != nullptr, "a tensor without a value");
   auto [it, inserted] = known_.try_emplace(impl);
   if (!inserted && it->second.value < value) changed_[it->second.value] = value;
@@ -34,6 +34,11 @@ void TensorTable::bind(const at::TensorImpl* impl, size_t stamp, ir::ValueId val
     using Strong = c10::intrusive_ptr<at::TensorImpl, c10::UndefinedTensorImpl>;
     it->second.weak = Strong::reclaim_copy(const_cast<at::TensorImpl*>(impl));
   }
+  return it->second;
+}
+
+void TensorTable::bind(const at::TensorImpl* impl, size_t stamp, ir::ValueId value, MetaLevel level) {
+  name(impl, stamp, value);
   setLevel(value, level);
   declared_[value] = level;
   likely_.erase(value);
@@ -50,9 +55,18 @@ void TensorTable::setLevel(ir::ValueId value, MetaLevel level) {
   if (value >= levels_.size()) {
     levels_.resize(value + 64, MetaLevel::kUnknown);
     declared_.resize(value + 64, MetaLevel::kUnknown);
+    since_.resize(value + 64, 0);
   }
   levels_[value] = level;
+  since_[value] = epoch_;
   declared_[value] = std::min(declared_[value], level);
+}
+
+void TensorTable::adoptLevels(const std::vector<MetaLevel>& levels, ir::ValueId known) {
+  levels_ = declared_ = levels;
+  expireLevels();
+  since_.assign(levels.size(), epoch_);
+  std::fill_n(since_.begin(), std::min<size_t>(known, levels.size()), epoch_ - 1);
 }
 
 std::vector<MetaLevel> TensorTable::takeLevels() {

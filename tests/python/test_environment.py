@@ -313,6 +313,40 @@ def test_what_torch_imports_in_the_first_call_is_no_code_of_the_program() -> Non
     assert done.returncode == 0, done.stderr
 
 
+BESIDE = """
+import sys, threading, torch, kintsugi
+sys.setrecursionlimit(10**6)
+
+def deep(n):
+    return 0 if n == 0 else 1 + deep(n - 1)
+
+started, ended = threading.Event(), threading.Event()
+
+def records(x):
+    started.set()
+    while not ended.wait(0.01):
+        x = x + 1
+    return x
+
+thread = threading.Thread(target=kintsugi.compile(records, backend="eager"), args=(torch.zeros(2),))
+thread.start()
+started.wait()
+assert deep(2000) == 2000
+try:
+    assert deep(200_000) == 200_000
+except RecursionError:
+    pass
+ended.set()
+thread.join()
+"""
+
+
+@pytest.mark.skipif(SANITIZER, reason="frames need more of the C stack")
+def test_deep_recursion_while_another_thread_records() -> None:
+    done = run(BESIDE)
+    assert done.returncode == 0, done.stderr
+
+
 DEEP = """
 import os, resource, sys, threading
 limit = {limit}

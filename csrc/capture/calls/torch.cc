@@ -156,6 +156,7 @@ Flow unwrapModel(CallContext& ctx, Shadow& result) {
 
 // True if `requires_grad_()` would change nothing, in this run and in each other one.
 bool changesNothing(CallContext& ctx, Shadow tensor) {
+  if (!pinLikely(ctx.rec, tensor, ctx.args[0])) return false;
   const auto named = ctx.keyword("requires_grad");
   PyObject* asked = named ? ctx.args.any(*named) : ctx.positional > 1 ? ctx.args[1] : Py_True;
   return PyBool_Check(asked) && ctx.rec.ops().level(tensor.valueId()) != torchapi::MetaLevel::kUnknown &&

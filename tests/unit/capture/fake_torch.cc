@@ -78,6 +78,7 @@ OpEffects opEffects(std::string_view name) {
 struct OpRecorder::Impl {
   std::unordered_map<PyObject*, ir::ValueId> values;
   std::unordered_map<ir::ValueId, MetaLevel> levels;
+  std::unordered_map<ir::ValueId, MetaLevel> expired;
 };
 OpRecorder::OpRecorder() : impl_(std::make_unique<Impl>()) {}
 OpRecorder::~OpRecorder() = default;
@@ -96,6 +97,19 @@ void OpRecorder::bind(PyObject* tensor, ir::ValueId value, MetaLevel level) {
   impl_->levels[value] = level;
 }
 MetaLevel OpRecorder::level(ir::ValueId value) const { return impl_->levels.at(value); }
+void OpRecorder::setLevel(ir::ValueId value, MetaLevel level) {
+  impl_->levels[value] = level;
+  impl_->expired.erase(value);
+}
+void OpRecorder::expireLevels() {
+  for (auto& [value, level] : impl_->levels) {
+    if (level != MetaLevel::kUnknown) impl_->expired[value] = std::exchange(level, MetaLevel::kUnknown);
+  }
+}
+MetaLevel OpRecorder::expiredLevel(ir::ValueId value) const {
+  const auto found = impl_->expired.find(value);
+  return found == impl_->expired.end() ? MetaLevel::kUnknown : found->second;
+}
 bool OpRecorder::isMaybeArgument(ir::ValueId) const { return false; }
 ir::MetaId OpRecorder::internMeta(ir::Trace& trace, const ir::TensorDesc& info) {
   trace.metas.push_back(info);

@@ -191,6 +191,21 @@ TEST(Objects, GiveAllItemsOfAnIterableWithoutMovingIt) {
   EXPECT_TRUE(f.breaks.live);
 }
 
+TEST(Objects, PinWhatAnIteratorGivesAgainWhereItsContainerMayHaveChanged) {
+  Fixture f;
+  const pyapi::Ref<> dict = value("{'a': 1}");
+  const pyapi::Ref<> iterator = pyapi::steal(PyObject_GetIter(dict.get()));
+  const Shadow made =
+      f.objects.newIterator(iterator.get(), Shadow::source(f.read(dict.get(), 0)), dict.get());
+  ASSERT_TRUE(f.objects.prepareNext(made));
+  EXPECT_TRUE(f.guards.pinned.empty());
+  f.virtuals[made].unpinned = true;
+  ASSERT_TRUE(f.objects.prepareNext(made));
+  EXPECT_EQ(f.guards.pinned, std::vector<PyObject*>{dict.get()});
+  ASSERT_TRUE(f.objects.prepareNext(made));  // pinned where it is
+  EXPECT_EQ(f.guards.pinned.size(), 1U);
+}
+
 TEST(Objects, TakeTheOrderOfASetForPartOfTheTrace) {
   Fixture f;
   EXPECT_TRUE(f.objects.orderIsKnown(Shadow::source(1), value("{'a'}").get()));

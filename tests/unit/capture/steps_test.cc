@@ -299,6 +299,43 @@ TEST(Steps, ReadEverythingAgainBehindAnOperatorInABlockOfItsOwn) {
   EXPECT_EQ(f.document.guards.guards[0].number, 2);
 }
 
+TEST(Steps, GuardHeldTensorsBehindTheBlockInWhichTheyAreReadAgain) {
+  Fixture f;
+  const ir::StateId snap = f.document.trace.addState({}, {}, {});
+  f.steps.writeHeldGuards();  // there are none
+  f.steps.readAgain();
+  EXPECT_TRUE(f.steps.isBehindOperator());
+  f.steps.flushBlock();
+  f.steps.emit(Op::kAten, {}, {}, snap);
+  f.steps.guardHeld(3, 0);
+  f.blocks.next();
+  f.steps.invalidateReads();
+  EXPECT_FALSE(f.steps.isBehindOperator());
+  f.steps.guardHeld(4, 1);
+  f.steps.guardHeld(3, 0);
+  f.steps.flushBlock();
+  f.steps.writeHeldGuards();
+  std::vector<Op> written;
+  for (const ir::Instruction& ins : f.code()) written.push_back(ins.op);
+  EXPECT_EQ(written, (std::vector<Op>{Op::kGuardBlock, Op::kGuardMeta, Op::kAten, Op::kGuardBlock,
+                                      Op::kGuardMeta, Op::kGuardMeta}));
+  EXPECT_EQ(f.document.trace.operandsOf(f.code()[1])[0].id, 3U);
+  EXPECT_EQ(f.document.trace.operandsOf(f.code()[4])[0].id, 4U);
+  EXPECT_EQ(f.code()[5].snap, f.code()[3].snap);
+  f.steps.writeHeldGuards();  // once
+  EXPECT_EQ(f.code().size(), 6U);
+}
+
+TEST(Steps, TellIteratorsThatTheirContainersMayHaveChanged) {
+  Fixture f;
+  const pyapi::Ref<> list = value("[1]");
+  const pyapi::Ref<> iterator = pyapi::steal(PyObject_GetIter(list.get()));
+  const Shadow made = f.virtuals.add(VirtualKind::kIterator, iterator.get());
+  EXPECT_FALSE(f.virtuals[made].unpinned);
+  f.steps.readAgain();
+  EXPECT_TRUE(f.virtuals[made].unpinned);
+}
+
 TEST(Steps, LeaveOutBlocksBehindOperatorsThatOnlyCompareTheState) {
   Fixture f;
   const ir::StateId snap = f.document.trace.addState({}, {}, {});
