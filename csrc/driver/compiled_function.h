@@ -195,11 +195,9 @@ class CompiledFunction final : private runtime::ExitHandler {
   void keepBreak(diag::Diagnostic& diagnostic);
   void logBreak(const diag::Diagnostic& diagnostic, size_t times);
   bool isFirstTry(const diag::Diagnostic& failure) const;
-
   // Calls that a side trace beyond the free ones has to be missing in. If larger, hot exits stay slow for
   // longer; if smaller, paths that do not come again are recorded.
-  static constexpr uint64_t kSideTraceCost = 8, kFreeSideTraces = 16;
-  static constexpr size_t kSidesPerGuard = 8;
+  static constexpr uint64_t kSideTraceCost = 8, kFreeSideTraces = 16, kSidesPerGuard = 8;
 
   pyapi::Ref<> fn_;           // as the user gave it
   pyapi::Ref<> function_;     // the Python function that runs

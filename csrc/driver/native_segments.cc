@@ -335,8 +335,8 @@ class Compiler {
     lock.lock();
   }
 
-  // Lazy statics about torch are initialized under a lock that a fork takes too: a child that is forked while the
-  // thread initializes one would wait for it forever.
+  // Lazy statics about torch are initialized under a lock that a fork takes too: a child that is forked while
+  // the thread initializes one would wait for it forever.
   void learnTraits() {
     const std::lock_guard lock(learning_);
     torchapi::hasFloatProducts();

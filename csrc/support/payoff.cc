@@ -11,7 +11,8 @@ namespace {
 constexpr uint64_t kMostPatience = uint64_t{1} << 32;
 constexpr uint64_t kMostDoublings = 12;
 
-// In turns, so that a program whose calls get heavier, or are light and heavy in turns, has both in both modes.
+// In turns, so that a program whose calls get heavier, or are light and heavy in turns, has both in both
+// modes.
 constexpr std::array kOpeningModes = {Payoff::Mode::kTraces, Payoff::Mode::kEager,  Payoff::Mode::kEager,
                                       Payoff::Mode::kTraces, Payoff::Mode::kTraces, Payoff::Mode::kEager};
 
@@ -78,9 +79,9 @@ Payoff::Mode Payoff::nextCompared() {
   return leader_ == Mode::kEager ? Mode::kTraces : Mode::kEager;
 }
 
-// Two more turns, or six to twelve calls of the mode that is ahead, more where a probe takes long, and a probe.
-// Their number varies, since what calls do may come back after a fixed number of them. If no call along the traces
-// has been timed, since all were recorded, eager mode leads.
+// Two more turns, or six to twelve calls of the mode that is ahead, more where a probe takes long, and a
+// probe. Their number varies, since what calls do may come back after a fixed number of them. If no call
+// along the traces has been timed, since all were recorded, eager mode leads.
 void Payoff::beginRound() {
   traces_.takeMedian();
   eager_.takeMedian();
@@ -98,8 +99,8 @@ void Payoff::beginRound() {
   probe_ = 2;
 }
 
-// A recording says little of the calls after it, so it is no sample. A program that keeps being recorded is left
-// to eager mode.
+// A recording says little of the calls after it, so it is no sample. A program that keeps being recorded is
+// left to eager mode.
 bool Payoff::addSample(Mode mode, uint64_t ns, Sample sample) {
   if (phase_ != Phase::kComparing) return false;  // another thread, or a missing trace, has ended it
   if (!sample.recorded) {
@@ -113,8 +114,9 @@ bool Payoff::addSample(Mode mode, uint64_t ns, Sample sample) {
   return decide(sample.nativePending);
 }
 
-// A thread that has to wait for a processor takes as long as a slow trace, so a few calls say something only if
-// each in one mode took longer than each in the other. The compiler's thread makes calls along the traces slow, too.
+// A thread that has to wait for a processor takes as long as a slow trace, so a few calls say something only
+// if each in one mode took longer than each in the other. The compiler's thread makes calls along the traces
+// slow, too.
 bool Payoff::decide(bool nativePending) {
   const size_t samples = std::min(traces_.seen, eager_.seen);
   if (samples < kOpening) return false;
@@ -130,8 +132,8 @@ bool Payoff::decide(bool nativePending) {
     keepTraces();
     return false;
   }
-  // A few calls in each mode, of which those along the traces take longer, are what the next comparison takes;
-  // it is to cost about a hundredth of the calls before it.
+  // A few calls in each mode, of which those along the traces take longer, are what the next comparison
+  // takes; it is to cost about a hundredth of the calls before it.
   const uint64_t excess = traces_.median > eager_.median ? traces_.median - eager_.median : 0;
   leave(std::max(kFewestEagerCalls, 300 * excess / eager_.median), nativePending);
   return true;

@@ -1,20 +1,21 @@
-// Payoff: are the traces of a callable faster than eager mode? Decided by timing the program's own calls, some
-// along the traces and some in eager mode. The faster mode is kept.
+// Payoff: are the traces of a callable faster than eager mode? Decided by timing the program's own calls,
+// some along the traces and some in eager mode. The faster mode is kept.
 //
-// Traces of plain tensor operations are always faster, so nothing is timed without evidence to the contrary: a
-// trace has opaque steps, or calls keep being recorded, leaving their traces or finding none. Then a comparison
-// begins, after one call along the traces that only warms up. It has two parts:
+// Traces of plain tensor operations are always faster, so nothing is timed without evidence to the contrary:
+// a trace has opaque steps, or calls keep being recorded, leaving their traces or finding none. Then a
+// comparison begins, after one call along the traces that only warms up. It has two parts:
 //
 //  * The opening: three calls in each mode, in turns.
-//  * After that, modes that are close go on in turns. If one is ahead by a tenth, calls go there, and now and then
-//    two in the other one, of which the second is timed: the more seldom the slower it is. So a comparison that
-//    takes long costs little. (The mode that is ahead is the warmer one then, so only turns decide what is close.)
+//  * After that, modes that are close go on in turns. If one is ahead by a tenth, calls go there, and now and
+//    then two in the other one, of which the second is timed: the more seldom the slower it is. So a
+//    comparison that takes long costs little. (The mode that is ahead is the warmer one then, so only turns
+//    decide what is close.)
 //
-// It ends when all calls in one mode were faster than all in the other, by a quarter in the opening and by a tenth
-// later, or with eight calls in each mode. Traces that win narrowly are compared again after a while. If eager
-// mode wins, the traces are tried again after enough calls that a trial costs about one percent of them, and
-// when native code that was still being compiled has become ready. Each verdict holds twice as long as the
-// same one before it.
+// It ends when all calls in one mode were faster than all in the other, by a quarter in the opening and by a
+// tenth later, or with eight calls in each mode. Traces that win narrowly are compared again after a while.
+// If eager mode wins, the traces are tried again after enough calls that a trial costs about one percent of
+// them, and when native code that was still being compiled has become ready. Each verdict holds twice as long
+// as the same one before it.
 //
 // Plain data, not thread-safe. Example:
 //   payoff.addEvidence(Payoff::kSteps);
@@ -56,8 +57,8 @@ class Payoff {
   bool addSample(Mode mode, uint64_t ns, Sample sample);
   // A call along the traces has found one, or has been recorded.
   void hit() { misses_ = 0; }
-  // A call along the traces has found none and has run in eager mode: no mode is slower. True: calls run in eager
-  // mode from now on.
+  // A call along the traces has found none and has run in eager mode: no mode is slower. True: calls run in
+  // eager mode from now on.
   bool missed();
   // Is it time to look whether native code has become ready? If it has, say so.
   bool asksForNative() const {
@@ -80,8 +81,8 @@ class Payoff {
   static constexpr uint64_t kCallsAfterMisses = 64;   // the same, where traces were missing
   static constexpr uint64_t kCallsOnHold = 64;        // along traces that have won narrowly
   static constexpr uint64_t kLook = 16;               // calls between two looks at native code
-  // Times of a call, in nanoseconds, from which on native code is tried as soon as it is there. Shorter ones wait
-  // for `kFewestEagerCalls`, which take no time that anybody feels.
+  // Times of a call, in nanoseconds, from which on native code is tried as soon as it is there. Shorter ones
+  // wait for `kFewestEagerCalls`, which take no time that anybody feels.
   static constexpr uint64_t kLong = 1'000'000;
   // Of a hundred calls' time, what probes may take longer than the leading mode would.
   static constexpr uint64_t kProbeShare = 5;
@@ -109,15 +110,15 @@ class Payoff {
 
   Times traces_, eager_;
   uint64_t evidence_ = 0, threshold_ = kDecisive;
-  uint64_t left_ = 0;       // calls of this phase, or of the leading mode before the next probe
-  uint64_t lost_ = 0;       // comparisons in a row that eager mode has won
-  uint64_t held_ = 0;       // those in a row that the traces have won narrowly
-  uint64_t nativeFrom_ = 0; // calls left from which on native code is asked for
-  uint32_t recorded_ = 0;   // timed calls that were recorded, in this comparison
-  uint32_t opened_ = 0;     // calls of the opening
-  uint32_t probe_ = 0;      // calls of the mode that does not lead that are still to be made
-  uint32_t probes_ = 0;     // in this comparison
-  uint32_t misses_ = 0;     // in a row
+  uint64_t left_ = 0;        // calls of this phase, or of the leading mode before the next probe
+  uint64_t lost_ = 0;        // comparisons in a row that eager mode has won
+  uint64_t held_ = 0;        // those in a row that the traces have won narrowly
+  uint64_t nativeFrom_ = 0;  // calls left from which on native code is asked for
+  uint32_t recorded_ = 0;    // timed calls that were recorded, in this comparison
+  uint32_t opened_ = 0;      // calls of the opening
+  uint32_t probe_ = 0;       // calls of the mode that does not lead that are still to be made
+  uint32_t probes_ = 0;      // in this comparison
+  uint32_t misses_ = 0;      // in a row
   Mode leader_ = Mode::kTraces;
   bool pending_ = false;  // native code was being compiled at the verdict
   Phase phase_ = Phase::kTraces;

@@ -429,9 +429,8 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
     if (flow == Flow::kNext) openComprehension(rec, result);
     return flow;
   }
-  if (rec.callees.isOpaqueCode(reinterpret_cast<PyObject*>(code)) || isWholeTransform(code)) {
+  if (rec.callees.isOpaqueCode(reinterpret_cast<PyObject*>(code)) || isWholeTransform(code))
     return opaque(call, ctx, isTransformCode(code) ? diag::Code::KTG0109 : diag::Code::KTG0102, result);
-  }
   if (auto flow = dispatchModel(ctx, result)) return *flow;
   {
     const Paused paused(rec.pauses);

@@ -41,13 +41,17 @@ TEST(Payoff, WithoutDoubtNothingIsCompared) {
 TEST(Payoff, WhatIsHalfAsFastIsSeenByThreeCallsInEachMode) {
   Payoff payoff;
   payoff.addEvidence(Payoff::kSteps);
-  EXPECT_EQ(calls(payoff, {always(10), always(20), {}}, 10), "tteettee" "ee");
+  EXPECT_EQ(calls(payoff, {always(10), always(20), {}}, 10),
+            "tteettee"
+            "ee");
 }
 
 TEST(Payoff, WhatIsFasterStays) {
   Payoff payoff;
   payoff.addEvidence(Payoff::kSteps);
-  EXPECT_EQ(calls(payoff, {always(10), always(8), {}}, 10), "tteettet" "tt");
+  EXPECT_EQ(calls(payoff, {always(10), always(8), {}}, 10),
+            "tteettet"
+            "tt");
   EXPECT_TRUE(payoff.prefersTraces());
 }
 
@@ -55,7 +59,12 @@ TEST(Payoff, WhatIsCloseGoesOnInTurns) {
   Payoff slower, equal;
   slower.addEvidence(Payoff::kSteps);
   equal.addEvidence(Payoff::kSteps);
-  EXPECT_EQ(calls(slower, {always(100), always(107), {}}, 20), "tteette" "ette" "ette" "ete" "ee");
+  EXPECT_EQ(calls(slower, {always(100), always(107), {}}, 20),
+            "tteette"
+            "ette"
+            "ette"
+            "ete"
+            "ee");
   EXPECT_TRUE(slower.prefersEager());
   calls(equal, {always(100), always(104), {}}, 20);
   EXPECT_FALSE(equal.prefersEager());
@@ -66,7 +75,13 @@ TEST(Payoff, AMiddlingDifferenceTakesMoreCallsAndMostOfThemAreFast) {
   Payoff payoff;
   payoff.addEvidence(Payoff::kSteps);
   const std::string ways = calls(payoff, {always(100), always(120), {}}, 50);
-  EXPECT_EQ(ways, "tteette" "eeeeeeee" "tt" "eeeeeeeeeee" "tt" + std::string(20, 'e'));
+  EXPECT_EQ(ways,
+            "tteette"
+            "eeeeeeee"
+            "tt"
+            "eeeeeeeeeee"
+            "tt" +
+                std::string(20, 'e'));
   EXPECT_TRUE(payoff.prefersEager());
 }
 
@@ -129,7 +144,8 @@ TEST(Payoff, ARecordedCallSaysLittle) {
   for (int k = 0; k < 200; ++k) {
     const Mode mode = payoff.next();
     const bool recorded = mode == Mode::kTraces && (k == 1 || k == 4);
-    if (!payoff.isUntimed()) payoff.addSample(mode, recorded ? 900 : mode == Mode::kEager ? 10 : 8, {.recorded = recorded});
+    if (!payoff.isUntimed())
+      payoff.addSample(mode, recorded ? 900 : mode == Mode::kEager ? 10 : 8, {.recorded = recorded});
   }
   EXPECT_TRUE(payoff.prefersTraces());
 }
@@ -226,7 +242,11 @@ std::string misses(Payoff& payoff, int count) {
 
 TEST(Payoff, WhereTracesAreMissingTheyAreNotLookedFor) {
   Payoff payoff;
-  EXPECT_EQ(misses(payoff, 12), "tttt" "t" "teett" "ee");
+  EXPECT_EQ(misses(payoff, 12),
+            "tttt"
+            "t"
+            "teett"
+            "ee");
   EXPECT_TRUE(payoff.prefersEager());
   // A look now and then, each time after twice as many calls.
   const std::string ways = misses(payoff, 1000);
