@@ -257,14 +257,13 @@ constexpr InstructionSet kMovesObjects =
            op::KW_NAMES, op::PRECALL, op::RESUME, op::JUMP_FORWARD});
 // Instructions that drop nothing, and whose C code takes no items from iterators. Python code in them is
 // recorded instruction by instruction, or has been noticed as a callback.
-constexpr InstructionSet kReads =
-    setOf({op::LOAD_ATTR, op::LOAD_METHOD, op::LOAD_GLOBAL, op::LOAD_DEREF, op::BUILD_TUPLE, op::BUILD_LIST,
-           op::MAKE_CELL, op::COPY_FREE_VARS, op::JUMP_BACKWARD, op::YIELD_VALUE});
+constexpr InstructionSet kReads = setOf({op::LOAD_ATTR, op::LOAD_METHOD, op::LOAD_GLOBAL, op::LOAD_DEREF,
+                                         op::BUILD_TUPLE, op::BUILD_LIST, op::MAKE_CELL, op::COPY_FREE_VARS});
 // Those that drop an object besides. The recorder holds what the call has seen, so that only objects that it
 // lets go of on purpose end here, and run code.
 constexpr InstructionSet kDrops =
     setOf({op::STORE_FAST, op::POP_TOP, op::IS_OP, op::POP_JUMP_IF_NONE, op::POP_JUMP_IF_NOT_NONE,
-           op::POP_JUMP_IF_TRUE, op::POP_JUMP_IF_FALSE, op::RETURN_VALUE, op::RETURN_CONST});
+           op::POP_JUMP_IF_TRUE, op::POP_JUMP_IF_FALSE});
 
 }  // namespace
 
@@ -275,13 +274,11 @@ void Recorder::syncIterators(const Instr& instr) {
   iteratorsMoved_ = false;
 }
 
-void Recorder::noteMoves(const Instr& instr) {
-  const bool drops = kDrops[instr.op] && finalizers_.empty();
+void Recorder::noteMoves(const Instr& instr, bool finalizing) {
+  const bool drops = kDrops[instr.op] && !finalizing;
   const bool calledBack = std::exchange(callbacks_, pauses_.callbacks()) != pauses_.callbacks();
   // RESUME, too, may have run a handler of a signal.
-  // A call of a function whose instructions have noted what they did.
-  const bool inlined = instr.op == op::CALL && instruction_.isInlined();
-  const bool still = (kMovesObjects[instr.op] || kReads[instr.op] || drops || inlined) && !calledBack;
+  const bool still = (kMovesObjects[instr.op] || kReads[instr.op] || drops) && !calledBack;
   iteratorsMoved_ = iteratorsMoved_ || !still;
 }
 
@@ -306,9 +303,10 @@ Flow Recorder::record(ShadowFrame& frame, Activation& act, const Instr& instr) {
     return act.execute(instr);
   }
   faultPoint("step");
+  const bool finalizing = !finalizers_.empty();  // the instruction may run what is tracked
   Flow flow = handler(context_, frame, act, instr);
   faultPoint("executed");
-  noteMoves(instr);
+  noteMoves(instr, finalizing);
   if (flow == Flow::kRaise && PyErr_Occurred() != nullptr) instruction_.setExecuted(true);  // in its place
   if (!instruction_.isExecuted()) {
     KINTSUGI_CHECK(!context_.live(), "handler of op ", int(instr.op), " did not execute");

@@ -64,7 +64,7 @@ class Recorder final : public StepObserver {
   bool guarded(Body&& body);
   Flow record(ShadowFrame& frame, Activation& act, const Instr& instr);
   void syncIterators(const Instr& instr);
-  void noteMoves(const Instr& instr);
+  void noteMoves(const Instr& instr, bool finalizing);
   void checkShadows(const ShadowFrame& frame, Activation& act, const Instr& instr);
   void recordCaught(ShadowFrame& frame, Activation& act, int32_t depth, bool pushedLasti);
   void recordLeft(Activation& act, Flow how);

@@ -448,7 +448,6 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   rec.callees.expectFrame(std::move(pending));
   Flow flow = rec.execute(ctx.act, ctx.instr);
   if (flow != Flow::kNext || !rec.live()) return flow;
-  rec.instruction.setInlined();
   result = rec.callees.frameResult(ctx.act.peek(1));
   return flow;
 }

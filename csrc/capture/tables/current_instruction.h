@@ -22,7 +22,6 @@ class CurrentInstruction {
     depth_ = depth;
     executed_ = false;
     flow_ = Flow{};
-    inlined_ = false;
     state_ = ir::kNone;
   }
   // For the second of two halves of an instruction (record/second_half.h). Its snapshots describe the stack
@@ -42,9 +41,6 @@ class CurrentInstruction {
   void setExecuted(bool executed) { executed_ = executed; }
   Flow flow() const { return flow_; }  // how the instruction was left; valid once it is executed
   void setFlow(Flow flow) { flow_ = flow; }
-  // Was it a call of a Python function, all of whose instructions have been recorded?
-  bool isInlined() const { return inlined_; }
-  void setInlined() { inlined_ = true; }
   // True if a snapshot before the instruction can still be made.
   bool isUntouched(size_t depth) const { return !executed_ && depth == depth_; }
 
@@ -58,15 +54,13 @@ class CurrentInstruction {
     const Instr* instr;
     size_t depth;
     bool executed;
-    bool inlined;
     Flow flow;
   };
-  Saved save() const { return {instr_, depth_, executed_, inlined_, flow_}; }
+  Saved save() const { return {instr_, depth_, executed_, flow_}; }
   void restore(const Saved& saved) {
     instr_ = saved.instr;
     depth_ = saved.depth;
     executed_ = saved.executed;
-    inlined_ = saved.inlined;
     flow_ = saved.flow;
     forgetState();
   }
@@ -76,7 +70,6 @@ class CurrentInstruction {
   const StackBefore* stackBefore_ = nullptr;
   size_t depth_ = 0;
   bool executed_ = false;
-  bool inlined_ = false;
   Flow flow_{};
   ir::StateId state_ = ir::kNone;
 };
