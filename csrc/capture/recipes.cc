@@ -475,12 +475,7 @@ bool placedIterator(Recipes& recipes, Virtual& v, Recipe& recipe) {
   }
   const bool newSet = v.parts[0].isVirtual() && PyAnySet_CheckExact(container) && place != 0;
   if ((state && !state->movable) || (newSet && !membersAsAdded(container))) return false;
-  // One of an older container says what size that had: it may be another one where the iterator is made.
-  Shadow of = v.parts[0];
-  if (of.isVirtual() && recipes.virtuals()[of].kind == VirtualKind::kDictView)
-    of = recipes.virtuals()[of].parts[0];
-  const bool old = !of.isVirtual();
-  const bool plain = !state || (state->plain && !(old && pyapi::asksForSize(object)));
+  const bool plain = !state || state->plain;
   list.constant(maker);
   recipe.parts.push_back(Operand::integer(plain ? place : pyapi::kPlaced));
   list.add(v.parts[0], container);
