@@ -102,7 +102,6 @@ class Objects final : public KnownObjects, public ContainerReads, public Sequenc
   // Before an iterator is asked for its next item, and after it has given one.
   bool prepareNext(Shadow iterator, CallSite site = {});  // the site of a generator's frame
   std::optional<Shadow> advance(Shadow iterator, PyObject* item);
-  bool pinAgain(Virtual& v);
   std::optional<Shadow> advanceView(Shadow view, int64_t at, PyObject* item);
   bool exhausted(Shadow iterator);
   bool isItemsView(Shadow shadow);
@@ -110,6 +109,7 @@ class Objects final : public KnownObjects, public ContainerReads, public Sequenc
   void syncIterators();
 
  private:
+  bool pinAgain(Virtual& v);
   void follow(Virtual& v);
   std::optional<Shadow> advanceSequence(Virtual& v, PyObject* container, PyObject* item);
   std::optional<Shadows> itemsLeft(const Virtual& v);

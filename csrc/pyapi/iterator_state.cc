@@ -246,10 +246,6 @@ std::optional<IteratorState> iteratorState(PyObject* iterator, PyObject* contain
   return std::nullopt;
 }
 
-bool asksForSize(PyObject* iterator) {
-  return isDictIterator(Py_TYPE(iterator)) || isSetIterator(Py_TYPE(iterator));
-}
-
 bool placeIterator(PyObject* iterator, const IteratorState& state) {
   PyTypeObject* type = Py_TYPE(iterator);
   if (sequenceIteratorOf(iterator) != nullptr) {  // not by its __setstate__, which ends at the list's end
@@ -261,7 +257,7 @@ bool placeIterator(PyObject* iterator, const IteratorState& state) {
     as<DequeIterator>(iterator)->left = state.left;
     return true;
   }
-  const bool asks = asksForSize(iterator);
+  const bool asks = isDictIterator(type) || isSetIterator(type);  // for the size of its container
   for (int64_t k = 0; k < state.place; ++k) {
     if (asks && PyObject_LengthHint(iterator, 0) == 0) break;  // it would end instead of raising
     const Ref<> skipped = steal(PyIter_Next(iterator));

@@ -18,15 +18,13 @@ constexpr std::array kOpeningModes = {Payoff::Mode::kTraces, Payoff::Mode::kEage
 
 }  // namespace
 
-// The lower one of the two in the middle; 0 where there is none.
-void Payoff::Times::takeMedian() {
-  median = 0;
-  if (seen == 0) return;
+uint64_t Payoff::Times::median() const {
+  if (seen == 0) return 0;
   std::array<uint64_t, kMost> sorted = times;
   const auto end = sorted.begin() + static_cast<ptrdiff_t>(count());
   const auto middle = sorted.begin() + static_cast<ptrdiff_t>((count() - 1) / 2);
   std::nth_element(sorted.begin(), middle, end);
-  median = std::max<uint64_t>(*middle, 1);
+  return std::max<uint64_t>(*middle, 1);
 }
 
 uint64_t Payoff::Times::best() const {
@@ -83,12 +81,11 @@ Payoff::Mode Payoff::nextCompared() {
 // probe. Their number varies, since what calls do may come back after a fixed number of them. If no call
 // along the traces has been timed, since all were recorded, eager mode leads.
 void Payoff::beginRound() {
-  traces_.takeMedian();
-  eager_.takeMedian();
-  const bool tracesLead = traces_.seen > 0 && traces_.median <= eager_.median;
+  const uint64_t traces = traces_.median(), eager = eager_.median();
+  const bool tracesLead = traces_.seen > 0 && traces <= eager;
   leader_ = tracesLead ? Mode::kTraces : Mode::kEager;
-  const uint64_t fast = std::max<uint64_t>(of(leader_).median, 1);
-  const uint64_t slow = tracesLead ? eager_.median : traces_.median;
+  const uint64_t fast = std::max<uint64_t>(tracesLead ? traces : eager, 1);
+  const uint64_t slow = tracesLead ? eager : traces;
   if (traces_.seen > 0 && 10 * slow <= 11 * fast) {
     opened_ = kOpeningModes.size() - 4;
     return;
@@ -106,8 +103,6 @@ bool Payoff::addSample(Mode mode, uint64_t ns, Sample sample) {
   if (!sample.recorded) {
     of(mode).add(ns);
   } else if (++recorded_ >= kMost) {
-    traces_.takeMedian();
-    eager_.takeMedian();
     leave(kFewestEagerCalls, sample.nativePending);
     return true;
   }
@@ -120,27 +115,26 @@ bool Payoff::addSample(Mode mode, uint64_t ns, Sample sample) {
 bool Payoff::decide(bool nativePending) {
   const size_t samples = std::min(traces_.seen, eager_.seen);
   if (samples < kOpening) return false;
-  traces_.takeMedian();
-  eager_.takeMedian();
+  const uint64_t traces = traces_.median(), eager = eager_.median();
   const uint64_t times = samples >= kAgreed ? 110 : nativePending ? 200 : 125;
-  const bool far = 100 * traces_.median > times * eager_.median;
+  const bool far = 100 * traces > times * eager;
   const bool lost = far && traces_.best() > eager_.worst();
   const bool won = traces_.worst() <= eager_.best();
   if (!lost && !won && samples < kMost) return false;
   // At the end, five percent are noise.
-  if (won || (!lost && 100 * traces_.median <= 105 * eager_.median)) {
+  if (won || (!lost && 100 * traces <= 105 * eager)) {
     keepTraces();
     return false;
   }
   // A few calls in each mode, of which those along the traces take longer, are what the next comparison
   // takes; it is to cost about a hundredth of the calls before it.
-  const uint64_t excess = traces_.median > eager_.median ? traces_.median - eager_.median : 0;
-  leave(std::max(kFewestEagerCalls, 300 * excess / eager_.median), nativePending);
+  const uint64_t excess = traces > eager ? traces - eager : 0;
+  leave(std::max(kFewestEagerCalls, 300 * excess / eager), nativePending);
   return true;
 }
 
 void Payoff::keepTraces() {
-  const bool narrow = 10 * traces_.median > 9 * eager_.median;
+  const bool narrow = 10 * traces_.median() > 9 * eager_.median();
   lost_ = 0;
   evidence_ = 0;
   threshold_ = std::min(2 * threshold_, kMostPatience);
@@ -153,7 +147,7 @@ void Payoff::leave(uint64_t calls, bool nativePending) {
   phase_ = Phase::kEager;
   left_ = calls << std::min(lost_, kMostDoublings);
   pending_ = nativePending;
-  nativeFrom_ = eager_.median >= kLong ? left_ : left_ - std::min(left_, kFewestEagerCalls);
+  nativeFrom_ = eager_.median() >= kLong ? left_ : left_ - std::min(left_, kFewestEagerCalls);
   ++lost_;
   held_ = 0;
   misses_ = 0;
@@ -168,8 +162,6 @@ bool Payoff::missed() {
   if (++misses_ < kMostMisses) return false;
   if (phase_ == Phase::kHolding) beginComparison();
   if (phase_ != Phase::kComparing || traces_.seen == 0 || eager_.seen == 0) return false;
-  traces_.takeMedian();
-  eager_.takeMedian();
   leave(kCallsAfterMisses, false);
   return true;
 }

@@ -66,8 +66,8 @@ class Payoff {
   }
   void nativeIsReady() { beginComparison(); }
   // The last comparison: medians in nanoseconds.
-  uint64_t eagerTime() const { return eager_.median; }
-  uint64_t traceTime() const { return traces_.median; }
+  uint64_t eagerTime() const { return eager_.median(); }
+  uint64_t traceTime() const { return traces_.median(); }
 
  private:
   // kHolding: along the traces until `left_` calls have been made.
@@ -92,10 +92,10 @@ class Payoff {
   struct Times {
     std::array<uint64_t, kMost> times{};
     size_t seen = 0;
-    uint64_t median = 0;
     size_t count() const { return seen < kMost ? seen : kMost; }
     void add(uint64_t ns) { times[seen++ % kMost] = ns; }
-    void takeMedian();
+    // The lower one of the two in the middle; 0 where there is none.
+    uint64_t median() const;
     uint64_t best() const;
     uint64_t worst() const;
   };
