@@ -176,6 +176,7 @@ runtime::SegmentRunner::Status FxRunner::run(std::span<const Value> inputs, std:
   const Ref<> results = pyapi::steal(PyObject_Vectorcall(
       compiled.get(), args.data() + 1, inputs.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
   if (!results) {
+    noteSideExit();
     return PyErr_ExceptionMatches(backendError()) != 0 ? Status::kFailed : Status::kRaised;
   }
   if (results.get() == Py_NotImplemented) {

@@ -38,6 +38,7 @@ passes::OperatorTraits operatorTraits(std::string_view name) {
   traits.impure = effects.writes || effects.writesUnseen || effects.random;
   traits.writes = effects.writes && !effects.writesUnseen && !effects.random;
   traits.fresh = effects.freshResults;
+  traits.countOfSizes = effects.countOfSizes;
   traits.replayed = effects.collective || effects.mayRunPython;
   return traits;
 }

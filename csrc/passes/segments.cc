@@ -14,6 +14,7 @@
 #include "ops/operator.h"
 #include "passes/build_graph.h"
 #include "passes/built_objects.h"
+#include "passes/counts_of_data.h"
 #include "passes/fresh_writes.h"
 #include "passes/gradient_cuts.h"
 #include "passes/gradient_graph.h"
@@ -109,6 +110,7 @@ class Cutter {
     findFeeding();
     findAnswers();
     findApart();
+    if (!native_) countsOfData_ = findCountsOfData(trace_, traits_);
     placeRegions();
     const auto own = std::span(trace_.code).subspan(start_);
     const std::vector<bool> cuts = gradientCuts(trace_, start_, native_ ? limits_ : ir::GradientLimits{});
@@ -251,7 +253,8 @@ class Cutter {
     inRegion_.assign(trace_.code.size(), InRegion::kNo);
     const auto mayBeInside = [this](const Instruction& ins) {
       const bool anySize = ins.op == Op::kAten && traits_(trace_.opNames[ins.opName]).sizesOfData;
-      return !native_ && !anySize && (isGraph(ins) || ins.op == Op::kInput || isSilent(ins));
+      return !native_ && !anySize && !countsOfData_[static_cast<size_t>(&ins - trace_.code.data())] &&
+             (isGraph(ins) || ins.op == Op::kInput || isSilent(ins));
     };
     for (const Region& region : findRegions(trace_, start_, mayBeInside)) {
       const size_t size = trace_.code.size();
@@ -319,7 +322,7 @@ class Cutter {
   }
 
   void place(const Instruction& ins) {
-    if (native_ && runsPython(at_)) {
+    if (native_ ? runsPython(at_) : countsOfData_[at_]) {
       close();
       emit(ins, kOutside);
     } else if (body_.empty()) {
@@ -659,6 +662,7 @@ class Cutter {
   std::vector<bool> canFail_;       // by block
   std::vector<bool> feeding_;       // by value
   std::vector<bool> answer_;        // by value: says something of contents
+  std::vector<bool> countsOfData_;  // by instruction, where the graph is an FX backend's
   std::vector<bool> apart_;         // results of aten.data that are not for native code
   std::vector<InRegion> inRegion_;  // by instruction: of a region, or of its ends
   std::unordered_map<uint32_t, uint32_t>

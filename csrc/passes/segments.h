@@ -2,10 +2,10 @@
 //
 // A segment holds operators, sizes, scalar arithmetic and changes of the grad mode. What ends one: a guard
 // that may fail, an opaque call, an effect that is not marked deferrable, an operator whose result depends on
-// data, the end. A deferrable effect (a `print`, a counter) stays inside and runs after the graph, unless the
-// graph changes tensors or draws random numbers: after an exception in the graph, its instructions are run
-// one by one, which must have the same effect as if the graph had never run. `input`s move before the segment
-// that they interrupt.
+// data, one that gives as many tensors as data says (passes/counts_of_data.h), the end. A deferrable effect
+// (a `print`, a counter) stays inside and runs after the graph, unless the graph changes tensors or draws
+// random numbers: after an exception in the graph, its instructions are run one by one, which must have the
+// same effect as if the graph had never run. `input`s move before the segment that they interrupt.
 //
 // Native code writes to tensors of the program at the very end of a run. So for native code:
 //   - operators that write in ways that it does not know stay outside;
@@ -41,6 +41,7 @@ struct OperatorTraits {
   bool impure = false;         // writes to its arguments or draws random numbers
   bool writes = false;         // to arguments that its schema names
   bool fresh = false;          // its results never share memory with its arguments
+  bool countOfSizes = false;   // how many tensors it gives may follow from sizes
   bool replayed = false;       // no part of native code: exchanges data with other processes, or runs Python
 };
 using OperatorTraitsFn = OperatorTraits (*)(std::string_view opName);

@@ -26,6 +26,17 @@ bool makesNewTensors(const c10::OperatorHandle& op, const std::string& name) {
                      [](const c10::Argument& result) { return result.alias_info() == nullptr; });
 }
 
+// May the length of the list that it returns follow from sizes? Operators of torch's that take a list give
+// one of the same length, or of one more: tensors, sizes of parts, places between parts, dimensions
+// (tests/python/test_operator_traits.py).
+bool countsBySizes(const OpSchema& op) {
+  if (op.results.size() != 1 || op.results[0].cls != ArgClass::kTensorList) return false;
+  const auto& arguments = op.op.schema().arguments();
+  return !ops::isTorchs(op.name) || std::ranges::none_of(arguments, [](const c10::Argument& argument) {
+    return argument.real_type()->kind() == c10::TypeKind::ListType;
+  });
+}
+
 }  // namespace
 
 OpEffects opEffects(std::string_view name) {
@@ -54,6 +65,7 @@ OpEffects opEffects(std::string_view name) {
   for (const OpSchema::Arg& result : op.results) {
     effects.mixesLists = effects.mixesLists || (result.cls == ArgClass::kTensorList && op.results.size() > 1);
   }
+  effects.countOfSizes = countsBySizes(op);
   return effects;
 }
 

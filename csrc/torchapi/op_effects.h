@@ -24,6 +24,7 @@ struct OpEffects {
   bool random = false;           // draws random numbers
   bool changesMetadata = false;  // changes sizes, strides, storage or requires_grad of a tensor
   bool mixesLists = false;       // returns a list of tensors among other results
+  bool countOfSizes = false;     // ... or a list alone, which may be as long as sizes say
   bool mayRunPython = false;     // an operator of a library: its kernel may be Python code
   bool freshResults = false;     // results share no memory with the arguments
 };

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from fx_recorder import Recorder
 from harness import check_gradients
 from torch import fx, nn
 
@@ -32,22 +33,6 @@ def segment(
         "outputs": outputs,
         **more,
     }
-
-
-class Recorder:
-    """A backend that keeps what it was given and runs it as it is."""
-
-    def __init__(self) -> None:
-        self.graphs: list[fx.GraphModule] = []
-        self.examples: list[list[Any]] = []
-
-    def __call__(self, gm: fx.GraphModule, example_inputs: list[Any]) -> Any:
-        self.graphs.append(gm)
-        self.examples.append(example_inputs)
-        return gm.forward
-
-    def targets(self) -> list[list[str]]:
-        return [[str(n.target) for n in gm.graph.nodes if n.op == "call_function"] for gm in self.graphs]
 
 
 X = torch.linspace(-2, 3, 12).reshape(3, 4)
@@ -678,86 +663,6 @@ def test_as_a_backend_of_torch_compile() -> None:
         assert torch.equal(compiled(X + call), net(X + call))
     check_gradients(compiled, net, X)
     torch._dynamo.reset()
-
-
-def _mixed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    n = x.shape[0]
-    y = (x @ w).relu().reshape(n * 2, -1)
-    return torch.cat([y, y[: n // 2]]) / n
-
-
-@pytest.mark.parametrize("backend", ["eager_graph", "aot_eager", "inductor"])
-def test_one_graph_for_all_sizes(backend: str) -> None:
-    seen = Recorder()
-
-    def counted(gm: Any, inputs: Any, **options: Any) -> Any:
-        seen(gm, inputs)
-        if backend == "eager_graph":
-            return gm.forward
-        return torch._dynamo.lookup_backend(backend)(gm, inputs)
-
-    compiled = kintsugi.compile(_mixed, backend=counted)
-    w = torch.randn(4, 6)
-    for size in (6, 8, 10, 7, 12, 9, 30):
-        x = torch.randn(size, 4)
-        assert torch.allclose(compiled(x, w), _mixed(x, w), atol=1e-6)
-    assert len(seen.graphs) == 2  # one for the first size, one for all others
-    first = next(node for node in seen.graphs[-1].graph.nodes if node.op == "placeholder")
-    assert isinstance(first.meta["val"].shape[0], torch.SymInt)
-    assert all(type(example) in (torch.Tensor, torch.SymInt) for example in seen.examples[-1])
-
-
-def test_sizes_that_a_backend_decides_on_get_graphs_of_their_own() -> None:
-    graphs, ran = [], []
-
-    def decides(gm: Any, inputs: Any) -> Any:
-        large = bool(next(n for n in gm.graph.nodes if n.op == "placeholder").meta["val"].shape[0] > 10)
-        graphs.append(large)
-
-        def run(*args: Any) -> Any:
-            ran.append(large)
-            return gm.forward(*args)
-
-        return run
-
-    compiled = kintsugi.compile(lambda x: x.sin() * 2, backend=decides)
-    for size in (4, 5, 20, 6, 30, 7, 21):
-        x = torch.ones(size)
-        assert torch.equal(compiled(x), x.sin() * 2)
-    assert graphs == [False, False, True]
-    assert ran[-5:] == [True, False, True, False, True]
-
-
-def test_open_sizes_in_training() -> None:
-    backend = Recorder()
-    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
-    compiled = kintsugi.compile(model, backend=backend)
-    for size in (3, 5, 6, 1, 9):
-        x = torch.randn(size, 4)
-        gradients = []
-        for call in (model, compiled):
-            model.zero_grad()
-            call(x).pow(2).sum().backward()
-            gradients.append([p.grad.clone() for p in model.parameters()])
-        assert all(torch.allclose(a, b) for a, b in zip(*gradients, strict=True))
-    assert len(backend.graphs) == 3  # the first size, the size 1, all others
-
-
-def test_a_backend_that_wants_numbers_gets_them() -> None:
-    refused = []
-
-    def wants_numbers(gm: Any, inputs: Any) -> Any:
-        placeholder = next(n for n in gm.graph.nodes if n.op == "placeholder")
-        if isinstance(placeholder.meta["val"].shape[0], torch.SymInt):
-            refused.append(gm)
-            raise ValueError("no symbols")
-        return gm.forward
-
-    compiled = kintsugi.compile(lambda x: x.sin() * 2, backend=wants_numbers)
-    for size in (4, 5, 6, 5, 6):
-        x = torch.ones(size)
-        assert torch.equal(compiled(x), x.sin() * 2)
-    assert len(refused) == 1
 
 
 @pytest.mark.parametrize("train", [False, True], ids=["eval", "train"])

@@ -146,20 +146,3 @@ def test_with_gradients() -> None:
         return (twice(x.detach()) + x).tanh().sum()
 
     check_gradient_of_ones(program, 5, 4, calls=4)
-
-
-@pytest.mark.xfail(
-    strict=True, reason="how many tensors an open size makes is not asked again: docs/limits.md"
-)
-@pytest.mark.parametrize("parts", [lambda x: x.unbind(0), lambda x: x.split(2)], ids=["unbind", "split"])
-def test_as_many_tensors_as_an_open_size_says(parts: Any) -> None:
-    def f(x: torch.Tensor) -> torch.Tensor:
-        total = torch.zeros(3)
-        for part in parts(x):
-            total = total + part.sum(0)
-        return total
-
-    compiled = kintsugi.compile(f, backend=lambda gm, inputs: gm.forward)
-    for rows in (4, 5, 8):
-        x = torch.arange(rows * 3.0).view(rows, 3)
-        assert compiled(x).equal(f(x))

@@ -420,6 +420,52 @@ def test_sizes_of_data() -> None:
         assert shapes(call(few)) != shapes(call(many)), name
 
 
+def test_lists_are_as_long_as_lists_that_are_given() -> None:
+    """How many tensors an operator gives does not follow from sizes where it takes a list (opEffects)."""
+    scales, points = torch.ones(2), torch.zeros(2, dtype=torch.int64)
+    calls: dict[str, Callable[[torch.Tensor], Any]] = {
+        "_histogramdd_bin_edges": lambda x: aten._histogramdd_bin_edges(x, [2, 2, 2]),
+        "_to_cpu": lambda x: aten._to_cpu([x, x]),
+        "atleast_1d.Sequence": lambda x: aten.atleast_1d([x, x]),
+        "atleast_2d.Sequence": lambda x: aten.atleast_2d([x, x]),
+        "atleast_3d.Sequence": lambda x: aten.atleast_3d([x, x]),
+        "broadcast_tensors": lambda x: aten.broadcast_tensors([x, x]),
+        "dequantize.tensors": lambda x: aten.dequantize([torch.quantize_per_tensor(x, 1.0, 0, torch.qint8)]),
+        "dsplit.array": lambda x: aten.dsplit(x.T[None], [1, 2]),
+        "gradient.array": lambda x: aten.gradient(x, dim=[0]),
+        "gradient.scalararray": lambda x: aten.gradient(x, spacing=1.0, dim=[0, 1]),
+        "gradient.scalarrayarray": lambda x: aten.gradient(x, spacing=[1.0, 2.0], dim=[0, 1]),
+        "gradient.scalarrayint": lambda x: aten.gradient(x, spacing=[1.0], dim=0),
+        "gradient.tensorarray": lambda x: aten.gradient(x, spacing=[torch.arange(len(x)) * 1.0], dim=[0]),
+        "gradient.tensorarrayint": lambda x: aten.gradient(x, spacing=[torch.arange(len(x)) * 1.0], dim=0),
+        "hsplit.array": lambda x: aten.hsplit(x.T, [1, 2]),
+        "meshgrid": lambda x: aten.meshgrid([x[:, 0], x[0]]),
+        "meshgrid.indexing": lambda x: aten.meshgrid([x[:, 0], x[0]], indexing="xy"),
+        "quantize_per_tensor.tensors": lambda x: aten.quantize_per_tensor(
+            [x, x], scales, points, torch.qint8
+        ),
+        "split.sizes": lambda x: aten.split(x, [1, len(x) - 1]),
+        "split_with_sizes": lambda x: aten.split_with_sizes(x, [1, len(x) - 1]),
+        "split_with_sizes_copy": lambda x: aten.split_with_sizes_copy(x, [1, len(x) - 1]),
+        "tensor_split.indices": lambda x: aten.tensor_split(x, [1, 2]),
+        "unflatten_dense_tensors": lambda x: aten.unflatten_dense_tensors(x.flatten(), [x]),
+        "unsafe_split_with_sizes": lambda x: aten.unsafe_split_with_sizes(x, [1, len(x) - 1]),
+        "vsplit.array": lambda x: aten.vsplit(x, [1, 2]),
+    }
+    found = set()
+    for name in torch._C._dispatch_get_all_op_names():
+        own = name.removeprefix("aten::")
+        if own == name or own.startswith("_foreach_") or not torch._C._dispatch_has_kernel(name):
+            continue  # those of the name _foreach_ do the same to each
+        schema = torch._C._get_schema(*[*name.split("."), ""][:2])
+        lists = any(isinstance(argument.type, torch.ListType) for argument in schema.arguments)
+        if lists and len(schema.returns) == 1 and isinstance(schema.returns[0].type, torch.ListType):
+            found |= {own} if isinstance(schema.returns[0].type.getElementType(), torch.TensorType) else set()
+    assert found == calls.keys()
+    for name, call in calls.items():
+        assert len(call(f(4, 3))) == len(call(f(7, 3))) == len(call(f(5, 3))), name
+
+
 def test_what_is_random_draws() -> None:
     drawn = {
         **{name: calls[0] for name, calls in DRAWING.items()},

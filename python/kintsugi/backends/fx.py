@@ -54,14 +54,14 @@ import itertools
 import keyword
 import operator as python_operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
 from .. import _C, _config, _logs
-from . import pieces, regions, symbolic
+from . import counts, pieces, regions, symbolic
 
 Segment = Mapping[str, Any]
 Runner = Callable[..., tuple[Any, ...]]
@@ -178,8 +178,9 @@ class Step(torch.nn.Module):  # type: ignore[misc]
 class _Builder:
     """Makes the graph of one segment."""
 
-    def __init__(self, segment: Segment, symbolic: bool = False) -> None:
+    def __init__(self, segment: Segment, symbolic: bool = False, counting: bool = False) -> None:
         self._segment = segment
+        self._counting = counting  # sizes vary, and how many tensors a list has may follow from them
         self._graph = fx.Graph()
         self._root = torch.nn.Module()
         self._nodes: dict[int, fx.Node] = {}
@@ -270,7 +271,7 @@ class _Builder:
     def _add_region(self, op: Mapping[str, Any]) -> None:
         inputs = [number for number in op["inputs"] if number not in self._fixed]
         inside = {"inputs": inputs, "example_inputs": [None] * len(inputs), "outputs": op["results"]}
-        builder = _Builder({**inside, "ops": op["ops"]})
+        builder = _Builder({**inside, "ops": op["ops"]}, counting=self._counting)
         builder._fixed = self._fixed
         module = regions.Checkpoint(
             builder.build(), regions.kept(op, inputs), regions.options(op), _acts(op["ops"])
@@ -285,6 +286,8 @@ class _Builder:
         """Several returns, or one list: an element each, made only where it is used."""
         if len(returns) > 1 and any(isinstance(r.type, torch.ListType) for r in returns):
             raise ValueError(f"{node.target} returns lists among other values, which a segment can't hold")
+        if self._counting and len(returns) == 1:
+            node = self._graph.call_function(counts.as_many, (node, len(results)))
         for index, number in enumerate(results):
             if number is not None:
                 self._nodes[number] = self._graph.call_function(python_operator.getitem, (node, index))
@@ -301,10 +304,14 @@ def build_graph(segment: Segment, symbols: symbolic.Symbols | None = None) -> fx
     """The segment's graph; `meta["val"]` of every node holds a fake tensor where shapes can be told without running.
 
     Its placeholders are the tensors among the inputs: numbers are the constants that `example_inputs` has. With
-    `symbols` integers are placeholders, too, and the fake tensors are the symbolic ones.
+    `symbols` integers are placeholders, too, and the fake tensors are the symbolic ones. Raises counts.OtherCount where
+    the graph is none for these inputs.
     """
-    module = _Builder(segment, symbols is not None).build()
-    _add_meta(module, tensors(segment["example_inputs"]), symbols)
+    counting = _is_open(segment)
+    module = _Builder(segment, symbols is not None, counting).build()
+    whole = _add_meta(module, tensors(segment["example_inputs"]), symbols)
+    if counting and counts.take_out(module, whole) and _writes(segment):
+        raise counts.OtherCount("it is seen in a run alone, and what the graph has written by then stays")
     return module
 
 
@@ -342,7 +349,8 @@ def _open_inputs(inputs: Sequence[Any]) -> list[Any]:
 
 def _add_meta(
     module: fx.GraphModule, example_inputs: Sequence[Any], symbols: symbolic.Symbols | None
-) -> None:
+) -> bool:
+    """True if the fake tensors have come through the whole graph."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
@@ -350,12 +358,20 @@ def _add_meta(
     # An operator with no fake implementation, or one whose result's shape depends on data, ends the propagation: the
     # meta data is a help for backends, and they do without it.
     kept_mode = torch.set_grad_enabled(torch.is_grad_enabled())  # which the graph may change
-    with contextlib.suppress(Exception), torch._guards.tracing(None), kept_mode:
-        fakes = [mode.from_tensor(v) for v in example_inputs] if symbols is None else symbols.fakes
-        FakeTensorProp(module, mode).propagate_dont_convert_inputs(*fakes)
+    whole = False
+    try:
+        with torch._guards.tracing(None), kept_mode:
+            fakes = [mode.from_tensor(v) for v in example_inputs] if symbols is None else symbols.fakes
+            FakeTensorProp(module, mode).propagate_dont_convert_inputs(*fakes)
+            whole = True
+    except counts.OtherCount:
+        raise
+    except Exception:
+        pass
     for node in module.graph.nodes:
         if node.op == "placeholder" and "val" in node.meta:
             node.meta["example_value"] = node.meta["val"]
+    return whole
 
 
 def _as_runner(compiled: Callable[..., Any], count: int, name: str) -> Runner:
@@ -388,6 +404,7 @@ def _compile(
 ) -> Runner:
     module = build_graph(segment, symbols)
     count = len(segment["outputs"])
+    sizes = [] if symbols is None else symbols.add_sizes(module)
     _logs.emit("graph_code", f"{segment.get('name', 'graph')} for backend {name}:\n{module.graph}")
 
     def call() -> Any:
@@ -415,7 +432,16 @@ def _compile(
             f"(kintsugi.config.suppress_errors=False raises this): {type(error).__name__}: {error}"
         )
         return _as_runner(module.forward, count, name)
-    return _as_runner(compiled, count, name)
+    return _as_runner(_with_sizes(compiled, sizes) if sizes else compiled, count, name)
+
+
+def _with_sizes(compiled: Callable[..., Any], sizes: Sequence[tuple[int, int]]) -> Callable[..., Any]:
+    """Hands over the sizes that are inputs of the graph, in front of the others."""
+
+    def run(*inputs: Any) -> Any:
+        return compiled(*[inputs[index].shape[dim] for index, dim in sizes], *inputs)
+
+    return run
 
 
 def _signature(value: Any) -> Any:
@@ -464,6 +490,22 @@ def _sizes_of_data(segment: Segment) -> bool:
     return any(op.get("sizes_of_data") for op in regions.flat(segment["ops"]))
 
 
+def _varying(segment: Segment) -> list[int]:
+    """The positions of the inputs that differ from run to run."""
+    examples = segment["example_inputs"]
+    numbers = {i for i, value in enumerate(examples) if not isinstance(value, torch.Tensor)}
+    return sorted(numbers | set(segment.get("dynamic") or ()))
+
+
+def _is_open(segment: Segment) -> bool:
+    return bool(_varying(segment)) or _sizes_of_data(segment)
+
+
+def _declined(*_inputs: Any) -> Any:
+    """Stands for a graph where there is none for such inputs: the core runs the instructions."""
+    return NotImplemented
+
+
 class _Specialized:
     """A segment whose graph depends on more than the metadata of its inputs.
 
@@ -509,6 +551,9 @@ class _Specialized:
             symbols = symbolic.Symbols(given, varies)
             runner = self._compile({**self._segment, "example_inputs": list(inputs)}, symbols=symbols)
             graphs.append((symbols.seal(), runner))
+        except counts.OtherCount:
+            graphs.append((symbols.seal(), _declined))
+            return _declined
         except Exception as error:  # sizes that depend on data, or a backend that wants numbers
             _logs.emit(
                 "dynamic", f"{self._segment.get('name', 'a graph')} is compiled for each size: {error}"
@@ -521,13 +566,18 @@ class _Specialized:
     def _kintsugi_graphs(self) -> int:
         """How many graphs the backend has got. The core asks."""
         if self._pieces is not None:
-            return int(getattr(self._pieces, "_kintsugi_graphs", 1))
-        return len(self._runners) + sum(map(len, self._open.values()))
+            return 0 if self._pieces is _declined else int(getattr(self._pieces, "_kintsugi_graphs", 1))
+        return sum(runner is not _declined for runner in self._all())
+
+    def _all(self) -> Iterator[Runner]:
+        yield from self._runners.values()
+        for graphs in self._open.values():
+            yield from (runner for _, runner in graphs)
 
     def _full(self) -> bool:
         settings = _config.current()
         limit = 8 if settings is None else settings.recompile_limit
-        return len(self._runners) + sum(map(len, self._open.values())) >= limit
+        return sum(1 for _ in self._all()) >= limit
 
     def key(self, inputs: Sequence[Any]) -> Any:
         signatures = tuple(_signature(inputs[i]) for i in self._dynamic)
@@ -540,7 +590,11 @@ class _Specialized:
             if self._full():
                 return None
             segment = {**self._segment, "example_inputs": list(inputs)}
-            runner = self._runners[key] = self._compile(segment)
+            try:
+                runner = self._compile(segment)
+            except counts.OtherCount:
+                runner = _declined
+            self._runners[key] = runner
         return runner
 
     def prepare(self, inputs: Sequence[Any]) -> None:
@@ -556,7 +610,9 @@ class _Specialized:
         except Exception as error:
             if not _has_pieces(self._segment):
                 raise
-            self._pieces = _in_pieces(self._segment, self._compile_piece, error)
+            # A piece may find that it is none for these sizes when those before it have written.
+            undone = self._writes and any(map(counts.gives_list, _operators(self._segment["ops"])))
+            self._pieces = _declined if undone else _in_pieces(self._segment, self._compile_piece, error)
         return self._pieces, inputs
 
     def __call__(self, *inputs: Any) -> Any:
@@ -574,8 +630,7 @@ def backend_compile(
     segment = regions.nested(segment)
     examples = segment["example_inputs"]
     compile_one = functools.partial(_compile, backend=backend, name=name, options=options)
-    numbers = {i for i, value in enumerate(examples) if not isinstance(value, torch.Tensor)}
-    dynamic = sorted(numbers | set(segment.get("dynamic") or ()))
+    dynamic = _varying(segment)
     compile_piece = functools.partial(backend_compile, backend=backend, name=name, **options)
     if not dynamic and not _writes(segment) and not _sizes_of_data(segment):
         try:
@@ -610,7 +665,7 @@ def _interpreted(segment: Segment) -> Runner:
 
         for call, op in ops:
             made = call([argument(value) for value in op["args"]], op.get("kwargs") or {})
-            values.update(zip(op["results"], made, strict=True))
+            values.update(zip(op["results"], counts.as_many(made, len(op["results"])), strict=True))
             values[None] = None
         return tuple([values[number] for number in segment["outputs"]])
 

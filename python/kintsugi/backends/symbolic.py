@@ -2,6 +2,9 @@
 
 The backend traces with fake tensors whose open dimensions are symbols (torch's `ShapeEnv`), and integers are symbols,
 too. What it decides on them torch notes as guards on the symbols; a graph serves all inputs that fulfil these.
+
+Each symbol is an input of the graph, in front of the others, whether or not the graph uses it: torch's caches of
+compiled graphs look at such inputs alone when they ask whether the guards of a graph hold.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 
 
 def is_number(value: object) -> bool:
@@ -49,6 +53,31 @@ class Symbols:
                 self.examples.append(fake)
             self.fakes.append(fake)
 
+    def add_sizes(self, module: fx.GraphModule) -> list[tuple[int, int]]:
+        """Makes sizes that are symbols inputs of the graph. Returns the input and the dimension that each is read
+        from. For when fake tensors have come through the graph: sizes that it fixes are no symbols any more."""
+        found: dict[Any, tuple[int, int]] = {}
+        known = {fake.node.expr for fake in self.fakes if isinstance(fake, torch.SymInt)}
+        for index, fake in enumerate(self.fakes):
+            if not isinstance(fake, torch.Tensor):
+                continue
+            for dim, size in enumerate(fake.shape):
+                if (
+                    isinstance(size, torch.SymInt)
+                    and size.node.expr.is_symbol
+                    and size.node.expr not in known
+                ):
+                    found.setdefault(size.node.expr, (index, dim))
+        first = next(iter(module.graph.nodes))
+        sizes = [self.fakes[index].shape[dim] for index, dim in found.values()]
+        with module.graph.inserting_before(first):
+            for symbol, size in zip(found, sizes, strict=True):
+                node = module.graph.placeholder(str(symbol))
+                node.meta["val"] = node.meta["example_value"] = size
+        module.recompile()
+        self.examples[:0] = sizes
+        return list(found.values())
+
     @contextlib.contextmanager
     def tracing(self) -> Iterator[None]:
         """Where the backend runs: it finds the fake tensors of the real ones."""
@@ -58,7 +87,7 @@ class Symbols:
     def seal(self) -> Callable[[Sequence[Any]], bool]:
         """Tells which other inputs fulfil what was decided. For when the backend is done."""
         environment = self._environment
-        text = environment.produce_guards_expression(self.fakes)
+        text = environment.produce_guards_expression(self.fakes, ignore_static=False)
         code: Any = compile(text, "<guards of a graph>", "eval") if text else None
         fixed = [_fixed(fake) for fake in self.fakes]
 

@@ -1,0 +1,244 @@
+"""FX graphs whose sizes are symbols: what decides on a size, and how many tensors sizes and data make."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fx_recorder import Recorder, tensor_inputs
+from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
+
+import kintsugi
+
+
+def _mixed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    n = x.shape[0]
+    y = (x @ w).relu().reshape(n * 2, -1)
+    return torch.cat([y, y[: n // 2]]) / n
+
+
+@pytest.mark.parametrize("backend", ["eager_graph", "aot_eager", "inductor"])
+def test_one_graph_for_all_sizes(backend: str) -> None:
+    seen = Recorder()
+
+    def counted(gm: Any, inputs: Any, **options: Any) -> Any:
+        seen(gm, inputs)
+        if backend == "eager_graph":
+            return gm.forward
+        return torch._dynamo.lookup_backend(backend)(gm, inputs)
+
+    compiled = kintsugi.compile(_mixed, backend=counted)
+    w = torch.randn(4, 6)
+    for size in (6, 8, 10, 7, 12, 9, 30):
+        x = torch.randn(size, 4)
+        assert torch.allclose(compiled(x, w), _mixed(x, w), atol=1e-6)
+    assert len(seen.graphs) == 2  # one for the first size, one for all others
+    first = tensor_inputs(seen.graphs[-1])[0]
+    assert isinstance(first.meta["val"].shape[0], torch.SymInt)
+    assert all(type(example) in (torch.Tensor, torch.SymInt) for example in seen.examples[-1])
+
+
+def test_sizes_that_a_backend_decides_on_get_graphs_of_their_own() -> None:
+    graphs, ran = [], []
+
+    def decides(gm: Any, inputs: Any) -> Any:
+        large = bool(tensor_inputs(gm)[0].meta["val"].shape[0] > 10)
+        graphs.append(large)
+
+        def run(*args: Any) -> Any:
+            ran.append(large)
+            return gm.forward(*args)
+
+        return run
+
+    compiled = kintsugi.compile(lambda x: x.sin() * 2, backend=decides)
+    for size in (4, 5, 20, 6, 30, 7, 21):
+        x = torch.ones(size)
+        assert torch.equal(compiled(x), x.sin() * 2)
+    assert graphs == [False, False, True]
+    assert ran[-5:] == [True, False, True, False, True]
+
+
+def test_open_sizes_in_training() -> None:
+    backend = Recorder()
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    compiled = kintsugi.compile(model, backend=backend)
+    for size in (3, 5, 6, 1, 9):
+        x = torch.randn(size, 4)
+        gradients = []
+        for call in (model, compiled):
+            model.zero_grad()
+            call(x).pow(2).sum().backward()
+            gradients.append([p.grad.clone() for p in model.parameters()])
+        assert all(torch.allclose(a, b) for a, b in zip(*gradients, strict=True))
+    assert len(backend.graphs) == 3  # the first size, the size 1, all others
+
+
+def test_a_backend_that_wants_numbers_gets_them() -> None:
+    refused = []
+
+    def wants_numbers(gm: Any, inputs: Any) -> Any:
+        if isinstance(tensor_inputs(gm)[0].meta["val"].shape[0], torch.SymInt):
+            refused.append(gm)
+            raise ValueError("no symbols")
+        return gm.forward
+
+    compiled = kintsugi.compile(lambda x: x.sin() * 2, backend=wants_numbers)
+    for size in (4, 5, 6, 5, 6):
+        x = torch.ones(size)
+        assert torch.equal(compiled(x), x.sin() * 2)
+    assert len(refused) == 1
+
+
+def test_a_size_that_a_backend_asks_for_has_a_graph_of_its_own() -> None:
+    """A size that is a number from then on is no guard on a symbol, and has to hold all the same."""
+    ran = []
+
+    def decides(gm: Any, inputs: Any) -> Any:
+        size = int(tensor_inputs(gm)[0].meta["val"].shape[0])
+
+        def run(*args: Any) -> Any:
+            ran.append((size, len(args[-1])))
+            return gm.forward(*args)
+
+        return run
+
+    compiled = kintsugi.compile(lambda x: x.sin() * 2, backend=decides, dynamic=True)
+    for size in (4, 5, 4, 6, 5):
+        compiled(torch.ones(size))
+    assert len(ran) == 4 and all(compiled_for == given for compiled_for, given in ran)
+
+
+def test_symbols_are_inputs_in_front_of_the_others() -> None:
+    """As with torch.compile: caches of compiled graphs ask guards of such inputs alone."""
+    seen = Recorder()
+    compiled = kintsugi.compile(lambda x, y: x @ y, backend=seen, dynamic=True)
+    for rows, shared, columns in ((4, 3, 5), (6, 7, 2)):
+        x, y = torch.randn(rows, shared), torch.randn(shared, columns)
+        assert compiled(x, y).equal(x @ y)
+    (examples,) = seen.examples
+    assert [type(each) for each in examples] == [torch.SymInt] * 3 + [torch.Tensor] * 2
+    placeholders = [node for node in seen.graphs[0].graph.nodes if node.op == "placeholder"]
+    assert [type(node.meta["val"]) for node in placeholders[:3]] == [torch.SymInt] * 3
+
+
+SPLITS = """
+import sys, torch, kintsugi
+
+def f(x):
+    total = torch.zeros(())
+    for i, part in enumerate(torch.tensor_split(x, 3)):
+        total = total + part.sum() * i
+    return total
+
+compiled = kintsugi.compile(f, backend="inductor", dynamic=True)
+for rows in map(int, sys.argv[1:]):
+    x = torch.arange(rows * 3.0).view(rows, 3)
+    for _ in range(2):
+        assert compiled(x).equal(f(x)), (rows, compiled(x), f(x))
+"""
+
+
+def test_code_in_the_cache_of_inductor_is_for_sizes_that_fit(tmp_path: Path) -> None:
+    """What one process has compiled for five rows is no code for four."""
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    for rows in ("5", "4"):
+        subprocess.run([sys.executable, "-c", SPLITS, rows], env=environment, check=True)
+
+
+# --- as many tensors as sizes and data say ----------------------------------------------------------------------------
+def sums(parts: Any) -> torch.Tensor:
+    total = torch.zeros(())
+    for i, part in enumerate(parts):
+        total = total + part.sum() * i
+    return total
+
+
+def first_and_others(x: torch.Tensor) -> torch.Tensor:
+    first, *others = x * 2
+    return first + sum(others) if others else first
+
+
+def in_a_checkpoint(x: torch.Tensor) -> torch.Tensor:
+    return checkpoint(lambda y: sums((y * 2).split(3)), x, use_reentrant=False)
+
+
+def behind_a_step(x: torch.Tensor) -> torch.Tensor:
+    y = (x + 1).requires_grad_()
+    z = y * 2
+    z.register_hook(lambda gradient: gradient * 3)
+    return sums(z.unbind())
+
+
+@torch.library.custom_op("kintsugi_fx_sizes::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def behind_an_operator_without_a_fake_kernel(x: torch.Tensor) -> torch.Tensor:
+    return sums(doubled(x).unbind())
+
+
+COUNTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "for": lambda x: sums(row for row in x),
+    "enumerate": lambda x: torch.stack([row * i for i, row in enumerate(x.relu())]),
+    "zip": lambda x: [a * b for a, b in zip(x + 0, x + 1, strict=True)],
+    "star": first_and_others,
+    "arguments": lambda x: torch.broadcast_tensors(*x),
+    "unbind": lambda x: sums(x.unbind(0)),
+    "of the transposed": lambda x: sums(x.T.unbind(1)),
+    "split": lambda x: sums((x * 2).reshape(-1).split(3)),
+    "split by a size": lambda x: len(torch.split(x, x.shape[0] // 2)),
+    "sizes of parts": lambda x: torch.cat(x.split([1, x.shape[0] - 1])),
+    "chunk": lambda x: sums((x + 1).chunk(3)),
+    "tensor_split": lambda x: sums(torch.tensor_split(x, 3)),
+    "parts of parts": lambda x: [part.sum() for row in x.unbind() for part in row.split(2)],
+    "rows and columns": lambda x: [cell for column in x.T for cell in column[:2]],
+    "hsplit": lambda x: [part.sum() for part in x.T.hsplit(x.shape[0])],
+    "nonzero": lambda x: sums(row for row in x.nonzero()),
+    "where": lambda x: len(torch.where(x > 2)[0].unbind()),
+    "unique": lambda x: sums(torch.unique(x).unbind()),
+    "a mask": lambda x: sums(x[x[:, 0] > 0].sin().split(2)),
+    "in a checkpoint": in_a_checkpoint,
+    "behind a step": behind_a_step,
+    "no fake kernel": behind_an_operator_without_a_fake_kernel,
+}
+
+
+def _same(got: Any, wanted: Any) -> bool:
+    mine, theirs = tree_leaves(got), tree_leaves(wanted)
+    return len(mine) == len(theirs) and all(
+        a.equal(b) if isinstance(b, torch.Tensor) else a == b for a, b in zip(mine, theirs, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("backend", "dynamic"), [("as it is", None), ("as it is", True), ("aot_eager", True)]
+)
+@pytest.mark.parametrize("name", COUNTS)
+def test_as_many_tensors_as_sizes_and_data_say(name: str, backend: str, dynamic: bool | None) -> None:
+    """Also where the graph writes to what it is given, and can't be run again."""
+    program = COUNTS[name]
+
+    def writes(x: torch.Tensor, counter: torch.Tensor) -> Any:
+        counter.add_(1)
+        return program(x)
+
+    torch.manual_seed(0)
+    given: Any = (lambda gm, inputs: gm.forward) if backend == "as it is" else backend
+    alone = kintsugi.compile(program, backend=given, dynamic=dynamic)
+    behind_a_write = kintsugi.compile(writes, backend=given, dynamic=dynamic)
+    counter = torch.zeros(1)
+    rows = (4, 4, 5, 8, 8, 3, 5, 11, 4, 2)
+    for calls, count in enumerate(rows, 1):
+        x = torch.randn(count, 3).round() * 2
+        assert _same(alone(x), program(x)), count
+        assert _same(behind_a_write(x, counter), program(x)), count
+        assert counter.item() == calls
