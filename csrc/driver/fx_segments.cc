@@ -18,6 +18,7 @@
 #include "support/fault.h"
 #include "torchapi/global_state.h"
 #include "torchapi/op_effects.h"
+#include "torchapi/python_constants.h"
 
 namespace kintsugi::driver {
 
@@ -80,8 +81,8 @@ class Describer {
     Ref<> dict = pyapi::steal(PyDict_New());
     bool ok = dict && setIn(dict.get(), "name", textObject(name)) &&
               setIn(dict.get(), "inputs", ids(inputs_)) && setIn(dict.get(), "input_names", names()) &&
-              setIn(dict.get(), "dynamic", dynamicInputs()) && setIn(dict.get(), "ops", operations()) &&
-              setIn(dict.get(), "outputs", ids(outputs_));
+              setIn(dict.get(), "dynamic", dynamicInputs()) && setIn(dict.get(), "open_sizes", openSizes()) &&
+              setIn(dict.get(), "ops", operations()) && setIn(dict.get(), "outputs", ids(outputs_));
     return ok ? std::move(dict) : Ref<>();
   }
 
@@ -147,6 +148,24 @@ class Describer {
     return list;
   }
 
+  // Of each of these: the dimensions whose size may differ. None: all, or it is a number.
+  Ref<> openSizes() const {
+    Ref<> list = pyapi::steal(PyList_New(0));
+    for (const ValueId input : inputs_) {
+      const ir::Type& type = trace_.values[input];
+      if (type.kind == TypeKind::kTensor && trace_.hasFixedSizes(type)) continue;
+      const bool known = type.kind == TypeKind::kTensor && type.meta != ir::kNone;
+      Ref<> dims = pyapi::steal(known ? PyList_New(0) : Py_NewRef(Py_None));
+      const auto sizes =
+          known ? std::span<const int64_t>(trace_.metas[type.meta].sizes) : std::span<const int64_t>();
+      for (size_t d = 0; dims && d < sizes.size(); ++d) {
+        if (sizes[d] == ir::kAnySize && !appendTo(dims.get(), pyapi::steal(PyLong_FromSize_t(d)))) return {};
+      }
+      if (!list || !appendTo(list.get(), std::move(dims))) return {};
+    }
+    return list;
+  }
+
   Ref<> operations() {
     Ref<> list = pyapi::steal(PyList_New(0));
     size_t stops = 0;
@@ -208,12 +227,49 @@ class Describer {
       }
     }
     const std::string name = ins.op == Op::kAten ? trace_.opNames[ins.opName] : ir::opInfo(ins.op).text;
-    const bool ok =
-        dict && setIn(dict.get(), "target", textObject(name)) &&
-        setIn(dict.get(), "args", operandObjects(trace_, trace_.operandsOf(ins), Describing::kOperators)) &&
-        setIn(dict.get(), "results", std::move(results)) &&
-        (!sizesOfData(ins) || setIn(dict.get(), "sizes_of_data", pyapi::newRef(Py_True)));
+    const bool ok = dict && setIn(dict.get(), "target", textObject(name)) &&
+                    setIn(dict.get(), "args",
+                          ins.op == Op::kGuardMeta
+                              ? checkedMeta(ins)
+                              : operandObjects(trace_, trace_.operandsOf(ins), Describing::kOperators)) &&
+                    setIn(dict.get(), "results", std::move(results)) &&
+                    (!sizesOfData(ins) || setIn(dict.get(), "sizes_of_data", pyapi::newRef(Py_True)));
     return ok ? std::move(dict) : Ref<>();
+  }
+
+  // The tensor, and what a guard says of it, as arguments of kintsugi.backends.checks.looks_like().
+  Ref<> checkedMeta(const Instruction& ins) const {
+    const auto operands = trace_.operandsOf(ins);
+    const ir::TensorDesc& desc = trace_.metas[static_cast<size_t>(operands[1].i)];
+    Ref<> args = operandObjects(trace_, operands.first(1), Describing::kOperators);
+    const bool ok =
+        args && appendTo(args.get(), torchapi::dtypeObject(static_cast<int64_t>(desc.dtype))) &&
+        appendTo(args.get(), torchapi::deviceObject(ir::deviceName(desc.device))) &&
+        appendTo(args.get(), knownSizes(desc.sizes)) &&
+        appendTo(args.get(), desc.isOpen() ? pyapi::newRef(Py_None) : knownSizes(desc.strides)) &&
+        appendTo(args.get(),
+                 desc.contiguity == ir::Contiguity::kEither
+                     ? pyapi::newRef(Py_None)
+                     : pyapi::newRef(desc.contiguity == ir::Contiguity::kContiguous ? Py_True : Py_False)) &&
+        appendTo(args.get(), pyapi::newRef(desc.requiresGrad ? Py_True : Py_False)) &&
+        appendTo(args.get(), pyapi::newRef(isTensorItself(desc) ? Py_True : Py_False));
+    return ok ? std::move(args) : Ref<>();
+  }
+
+  static bool isTensorItself(const ir::TensorDesc& desc) {
+    return torchapi::isExactTensorType(static_cast<PyTypeObject*>(desc.pyType));
+  }
+
+  // Those that are not compared are None.
+  static Ref<> knownSizes(std::span<const int64_t> sizes) {
+    Ref<> list = pyapi::steal(PyList_New(0));
+    for (const int64_t size : sizes) {
+      if (!list || !appendTo(list.get(), size == ir::kAnySize ? pyapi::newRef(Py_None)
+                                                              : pyapi::steal(PyLong_FromLongLong(size)))) {
+        return {};
+      }
+    }
+    return list;
   }
 
   // Do the sizes of what it makes depend on the contents of its arguments?

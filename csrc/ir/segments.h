@@ -47,11 +47,15 @@ void forEachSegmentUse(const Trace& trace, std::span<const Instruction> code,
 // May an operation be part of a segment's graph? Operators of the dispatcher, sizes, scalar arithmetic, grad
 // mode.
 bool isGraphOp(Op op);
+// Does it check a number or a tensor of the run?
+inline bool isGuardOfValue(Op op) {
+  return op == Op::kGuardTrue || op == Op::kGuardFalse || op == Op::kGuardValue || op == Op::kGuardMeta;
+}
 // Is an instruction between the marks part of the graph? Scalars that only effects need are not: they are
-// deferrable. A guard of metadata inside a segment is part of it: the backend checks what it says. So are the
-// ends of regions, whose operands the graph does not need.
+// deferrable. A guard that is not deferrable is: the backend checks what it says. So are the ends of regions,
+// whose operands the graph does not need.
 inline bool isInGraph(const Instruction& ins) {
-  return ((isGraphOp(ins.op) || ins.op == Op::kGuardMeta) && !ins.deferrable) ||
+  return ((isGraphOp(ins.op) || isGuardOfValue(ins.op)) && !ins.deferrable) ||
          ins.region != RegionMark::kNone;
 }
 

@@ -14,7 +14,6 @@
 #include "ops/operator.h"
 #include "passes/build_graph.h"
 #include "passes/built_objects.h"
-#include "passes/counts_of_data.h"
 #include "passes/fresh_writes.h"
 #include "passes/gradient_cuts.h"
 #include "passes/gradient_graph.h"
@@ -24,6 +23,7 @@
 #include "passes/regions.h"
 #include "passes/requires_grad.h"
 #include "passes/seen_values.h"
+#include "passes/size_decisions.h"
 #include "support/check.h"
 
 namespace kintsugi::passes {
@@ -107,10 +107,10 @@ class Cutter {
     for (const guard::SourceNode& node : document_.sources.nodes) {
       canFail_[node.block] = canFail_[node.block] || node.kind != guard::SourceKind::kValue;
     }
+    if (!native_) decisions_ = findSizeDecisions(trace_, traits_);
     findFeeding();
     findAnswers();
     findApart();
-    if (!native_) countsOfData_ = findCountsOfData(trace_, traits_);
     placeRegions();
     const auto own = std::span(trace_.code).subspan(start_);
     const std::vector<bool> cuts = gradientCuts(trace_, start_, native_ ? limits_ : ir::GradientLimits{});
@@ -142,14 +142,14 @@ class Cutter {
     bool inGraph = false;
   };
 
-  // The values that operators use, at once or through scalar arithmetic.
+  // The values that operators and decisions of a graph use, at once or through scalar arithmetic.
   void findFeeding() {
     feeding_.assign(trace_.values.size(), false);
     std::vector<ValueId> used;
     for (size_t i = trace_.code.size(); i-- > 0;) {
       const Instruction& ins = trace_.code[i];
       const bool scalar = ir::isGraphOp(ins.op) && ins.resultCount == 1 && feeding_[ins.firstResult];
-      if (ins.op == Op::kAten || ins.op == Op::kSetGrad || scalar) {
+      if (ins.op == Op::kAten || ins.op == Op::kSetGrad || scalar || isBySymbols(ins)) {
         used.clear();
         ir::collectValues(trace_, trace_.operandsOf(ins), used);
         for (const ValueId value : used) {
@@ -253,8 +253,8 @@ class Cutter {
     inRegion_.assign(trace_.code.size(), InRegion::kNo);
     const auto mayBeInside = [this](const Instruction& ins) {
       const bool anySize = ins.op == Op::kAten && traits_(trace_.opNames[ins.opName]).sizesOfData;
-      return !native_ && !anySize && !countsOfData_[static_cast<size_t>(&ins - trace_.code.data())] &&
-             (isGraph(ins) || ins.op == Op::kInput || isSilent(ins));
+      return !native_ && !anySize && !decisions_.byData[indexOf(ins)] &&
+             (isGraph(ins) || ins.op == Op::kInput || isSilent(ins) || isBySymbols(ins));
     };
     for (const Region& region : findRegions(trace_, start_, mayBeInside)) {
       const size_t size = trace_.code.size();
@@ -310,7 +310,7 @@ class Cutter {
   void placeInside(const Instruction& ins) {
     if (ins.op == Op::kInput) {
       placeInput(ins);
-    } else if (isGraph(ins)) {
+    } else if (isGraph(ins) || isBySymbols(ins)) {
       addToGraph(ins, isImpure(ins));
     } else {  // silent
       for (uint32_t r = 0; r < ins.resultCount; ++r) {
@@ -322,7 +322,7 @@ class Cutter {
   }
 
   void place(const Instruction& ins) {
-    if (native_ ? runsPython(at_) : countsOfData_[at_]) {
+    if (native_ ? runsPython(at_) : decisions_.byData[at_]) {
       close();
       emit(ins, kOutside);
     } else if (body_.empty()) {
@@ -348,6 +348,8 @@ class Cutter {
     } else if (isCheckedInside(ins)) {
       addToGraph(ins, false);
       guarded_ = true;
+    } else if (isBySymbols(ins) && operators_ > 0 && !usesLate(ins)) {
+      addToGraph(ins, false);
     } else if (isDeferrable(ins) && (native_ || isBareBuild(ins) || fresh_.defer(ins))) {
       defer(ins);
     } else {
@@ -506,9 +508,13 @@ class Cutter {
            (ins.op == Op::kBuild && isPlainBuild(trace_, trace_.operandsOf(ins)[0]));
   }
 
+  // A guard on sizes in the middle of an FX graph: decided when the graph is compiled.
+  bool isBySymbols(const Instruction& ins) const { return !native_ && decisions_.bySymbols[indexOf(ins)]; }
+  size_t indexOf(const Instruction& ins) const { return static_cast<size_t>(&ins - trace_.code.data()); }
+
   // A decision on contents in the middle of an FX graph is checked when all of the graph has been computed,
   // which changes nothing: where it fails, or what follows it raises, its frames are made as if nothing had
-  // followed. Not one on sizes, which may be there to keep what follows small.
+  // followed. Not one on sizes that data makes, which may be there to keep what follows small.
   bool isSpeculated(const Instruction& ins) const {
     if (ins.op != Op::kGuardTrue && ins.op != Op::kGuardFalse && ins.op != Op::kGuardValue) {
       return false;
@@ -662,7 +668,7 @@ class Cutter {
   std::vector<bool> canFail_;       // by block
   std::vector<bool> feeding_;       // by value
   std::vector<bool> answer_;        // by value: says something of contents
-  std::vector<bool> countsOfData_;  // by instruction, where the graph is an FX backend's
+  SizeDecisions decisions_;         // where the graph is an FX backend's
   std::vector<bool> apart_;         // results of aten.data that are not for native code
   std::vector<InRegion> inRegion_;  // by instruction: of a region, or of its ends
   std::unordered_map<uint32_t, uint32_t>

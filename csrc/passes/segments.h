@@ -2,7 +2,7 @@
 //
 // A segment holds operators, sizes, scalar arithmetic and changes of the grad mode. What ends one: a guard
 // that may fail, an opaque call, an effect that is not marked deferrable, an operator whose result depends on
-// data, one that gives as many tensors as data says (passes/counts_of_data.h), the end. A deferrable effect
+// data, one that gives as many tensors as data says (passes/size_decisions.h), the end. A deferrable effect
 // (a `print`, a counter) stays inside and runs after the graph, unless the graph changes tensors or draws
 // random numbers: after an exception in the graph, its instructions are run one by one, which must have the
 // same effect as if the graph had never run. `input`s move before the segment that they interrupt.

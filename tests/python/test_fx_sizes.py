@@ -153,6 +153,96 @@ def test_code_in_the_cache_of_inductor_is_for_sizes_that_fit(tmp_path: Path) -> 
         subprocess.run([sys.executable, "-c", SPLITS, rows], env=environment, check=True)
 
 
+# --- decisions on sizes -----------------------------------------------------------------------------------------------
+def decides_on_sizes(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = x @ w
+    if y.shape[0] > 4:
+        y = y.relu()
+    z = y.view(y.shape[0], 2, -1).transpose(1, 2)
+    z = (z if z.is_contiguous() else z.contiguous()) + 1
+    if z.shape[0] % 2 == 0:
+        z = z * 2
+    return z.flatten(1) / z.shape[0]
+
+
+def test_decisions_on_sizes_are_part_of_the_graph() -> None:
+    """They hold for the sizes of a graph; others go along the instructions and have side traces."""
+    seen = Recorder()
+    compiled = kintsugi.compile(decides_on_sizes, backend=seen, dynamic=True)
+    w = torch.randn(3, 8)
+    for rows in (6, 8, 10, 12):
+        assert compiled(x := torch.randn(rows, 3), w).equal(decides_on_sizes(x, w))
+    assert len(seen.graphs) == compiled.stats().graph_count == 1
+    assert not any("checks" in str(node.target) for node in seen.graphs[0].graph.nodes)
+    for rows in (7, 3, 4, 9, 6, 1, 2):
+        for _ in range(2):
+            assert compiled(x := torch.randn(rows, 3), w).equal(decides_on_sizes(x, w)), rows
+
+
+def test_decisions_behind_writes_and_random_numbers() -> None:
+    """A graph for other sizes is refused before it has changed anything."""
+
+    def f(x: torch.Tensor, counter: torch.Tensor) -> torch.Tensor:
+        counter.add_(1)
+        y = x * torch.rand(3)
+        if y.shape[0] > 4:
+            y = y.relu()
+        return y + counter
+
+    compiled = kintsugi.compile(f, backend=lambda gm, inputs: gm.forward, dynamic=True)
+    mine, theirs = torch.zeros(1), torch.zeros(1)
+    for seed, rows in enumerate((6, 7, 3, 2, 9, 4, 3)):
+        x = torch.randn(rows, 3)
+        torch.manual_seed(seed)
+        wanted = f(x, theirs)
+        torch.manual_seed(seed)
+        assert compiled(x, mine).equal(wanted), rows
+        assert mine.equal(theirs)
+
+
+def test_decisions_on_sizes_that_data_makes() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        rows = x[x[:, 0] > 0].sin()
+        if rows.shape[0] > 2:
+            rows = rows * 2
+        return rows.sum(0) + x.nonzero().shape[0]
+
+    compiled = kintsugi.compile(f, backend=lambda gm, inputs: gm.forward)
+    torch.manual_seed(0)
+    for count in (4, 4, 4, 8, 2, 5, 5, 1, 7):
+        x = torch.randn(count, 3).round()
+        assert compiled(x).equal(f(x))
+
+
+@pytest.mark.parametrize("name", ["Bert", "GPT2", "T5Encoder"])
+def test_models_have_one_graph_for_all_lengths(name: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    small: dict[str, int] = {
+        "vocab_size": 50,
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+    if name == "T5Encoder":
+        small = {"vocab_size": 50, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
+    elif name == "GPT2":
+        small = {"vocab_size": 50, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    config = getattr(transformers, f"{name.removesuffix('Encoder')}Config")(**small)
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{name}Model")(config).eval()
+    seen = Recorder()
+    compiled = kintsugi.compile(model, backend=seen, dynamic=True)
+    with torch.no_grad():
+        for length in (8, 12, 7, 30, 9):
+            ids = torch.randint(0, 50, (3, length))
+            mask = torch.ones_like(ids)
+            mask[0, 3:] = 0
+            got = compiled(input_ids=ids, attention_mask=mask, use_cache=False)[0]
+            wanted = model(input_ids=ids, attention_mask=mask, use_cache=False)[0]
+            assert got.equal(wanted), length
+    assert len(seen.graphs) == 1
+
+
 # --- as many tensors as sizes and data say ----------------------------------------------------------------------------
 def sums(parts: Any) -> torch.Tensor:
     total = torch.zeros(())

@@ -10,6 +10,7 @@ wait until they are done, and describes each one as a dict:
         "example_inputs": [tensor, tensor],    # real values of a call; ints, floats and bools are allowed
         "dynamic": [],                         # optional: positions of the inputs whose value (numbers) or sizes
                                                # (tensors) may differ from run to run
+        "open_sizes": [],                      # optional: of each of these the dimensions that may; None: all
         "ops": [
             {
                 "target": "aten.linear.default",            # namespace.operator.overload, or a name of SCALAR_TARGETS
@@ -18,6 +19,7 @@ wait until they are done, and describes each one as a dict:
                 "results": [2],
                 "sizes_of_data": True,                      # optional: the results' sizes depend on contents
             },
+            {"target": "guard.true", "args": [("%", 3)], "results": []},   # a check of sizes: a name of checks.GUARDS
             {
                 "target": "step",                           # a call of the program's that is made between others
                 "name": "register_hook",                    # for people
@@ -54,14 +56,14 @@ import itertools
 import keyword
 import operator as python_operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
 from .. import _C, _config, _logs
-from . import counts, pieces, regions, symbolic
+from . import checks, pieces, regions, symbolic
 
 Segment = Mapping[str, Any]
 Runner = Callable[..., tuple[Any, ...]]
@@ -120,6 +122,7 @@ SCALAR_TARGETS: Mapping[str, Callable[..., Any]] = {
     "bool.not": python_operator.not_,
     "state.grad": torch._C._set_grad_enabled,
 }
+_NUMBERS = frozenset(SCALAR_TARGETS.values()) - {torch._C._set_grad_enabled}
 
 
 def _is_reference(value: object) -> bool:
@@ -178,9 +181,9 @@ class Step(torch.nn.Module):  # type: ignore[misc]
 class _Builder:
     """Makes the graph of one segment."""
 
-    def __init__(self, segment: Segment, symbolic: bool = False, counting: bool = False) -> None:
+    def __init__(self, segment: Segment, symbolic: bool = False, checking: bool = False) -> None:
         self._segment = segment
-        self._counting = counting  # sizes vary, and how many tensors a list has may follow from them
+        self._checking = checking  # sizes vary: see `checks`
         self._graph = fx.Graph()
         self._root = torch.nn.Module()
         self._nodes: dict[int, fx.Node] = {}
@@ -241,6 +244,11 @@ class _Builder:
         if op["target"] == regions.REGION:
             self._add_region(op)
             return
+        if op["target"] in checks.GUARDS:
+            if self._checking:
+                check = checks.GUARDS[op["target"]]
+                self._graph.call_function(check, tuple(self._argument(value) for value in op["args"]))
+            return
         scalar = SCALAR_TARGETS.get(op["target"])
         if scalar is not None:
             made = self._graph.call_function(scalar, tuple(self._argument(value) for value in op["args"]))
@@ -271,7 +279,7 @@ class _Builder:
     def _add_region(self, op: Mapping[str, Any]) -> None:
         inputs = [number for number in op["inputs"] if number not in self._fixed]
         inside = {"inputs": inputs, "example_inputs": [None] * len(inputs), "outputs": op["results"]}
-        builder = _Builder({**inside, "ops": op["ops"]}, counting=self._counting)
+        builder = _Builder({**inside, "ops": op["ops"]}, checking=self._checking)
         builder._fixed = self._fixed
         module = regions.Checkpoint(
             builder.build(), regions.kept(op, inputs), regions.options(op), _acts(op["ops"])
@@ -286,8 +294,8 @@ class _Builder:
         """Several returns, or one list: an element each, made only where it is used."""
         if len(returns) > 1 and any(isinstance(r.type, torch.ListType) for r in returns):
             raise ValueError(f"{node.target} returns lists among other values, which a segment can't hold")
-        if self._counting and len(returns) == 1:
-            node = self._graph.call_function(counts.as_many, (node, len(results)))
+        if self._checking and len(returns) == 1:
+            node = self._graph.call_function(checks.as_many, (node, len(results)))
         for index, number in enumerate(results):
             if number is not None:
                 self._nodes[number] = self._graph.call_function(python_operator.getitem, (node, index))
@@ -304,14 +312,14 @@ def build_graph(segment: Segment, symbols: symbolic.Symbols | None = None) -> fx
     """The segment's graph; `meta["val"]` of every node holds a fake tensor where shapes can be told without running.
 
     Its placeholders are the tensors among the inputs: numbers are the constants that `example_inputs` has. With
-    `symbols` integers are placeholders, too, and the fake tensors are the symbolic ones. Raises counts.OtherCount where
+    `symbols` integers are placeholders, too, and the fake tensors are the symbolic ones. Raises checks.OtherSizes where
     the graph is none for these inputs.
     """
-    counting = _is_open(segment)
-    module = _Builder(segment, symbols is not None, counting).build()
-    whole = _add_meta(module, tensors(segment["example_inputs"]), symbols)
-    if counting and counts.take_out(module, whole) and _writes(segment):
-        raise counts.OtherCount("it is seen in a run alone, and what the graph has written by then stays")
+    checking = _is_open(segment)
+    module = _Builder(segment, symbols is not None, checking).build()
+    reached = _add_meta(module, tensors(segment["example_inputs"]), symbols)
+    if checking and checks.take_out(module, reached, _NUMBERS) and _writes(segment):
+        raise checks.OtherSizes("it is seen in a run alone, and what the graph has written by then stays")
     return module
 
 
@@ -349,8 +357,9 @@ def _open_inputs(inputs: Sequence[Any]) -> list[Any]:
 
 def _add_meta(
     module: fx.GraphModule, example_inputs: Sequence[Any], symbols: symbolic.Symbols | None
-) -> bool:
-    """True if the fake tensors have come through the whole graph."""
+) -> Container[fx.Node] | None:
+    """The nodes that fake tensors have come through. None: all."""
+    from torch._dispatch.python import enable_python_dispatcher
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
@@ -358,20 +367,23 @@ def _add_meta(
     # An operator with no fake implementation, or one whose result's shape depends on data, ends the propagation: the
     # meta data is a help for backends, and they do without it.
     kept_mode = torch.set_grad_enabled(torch.is_grad_enabled())  # which the graph may change
-    whole = False
+    run = FakeTensorProp(module, mode)
+    run.garbage_collect_values = False
+    reached: Container[fx.Node] | None = run.env
     try:
-        with torch._guards.tracing(None), kept_mode:
+        # The dispatcher's kernels in Python take symbols where those in C++ may not, as for torch.compile.
+        with torch._guards.tracing(None), kept_mode, enable_python_dispatcher():
             fakes = [mode.from_tensor(v) for v in example_inputs] if symbols is None else symbols.fakes
-            FakeTensorProp(module, mode).propagate_dont_convert_inputs(*fakes)
-            whole = True
-    except counts.OtherCount:
+            run.propagate_dont_convert_inputs(*fakes)
+            reached = None
+    except checks.OtherSizes:
         raise
     except Exception:
         pass
     for node in module.graph.nodes:
         if node.op == "placeholder" and "val" in node.meta:
             node.meta["example_value"] = node.meta["val"]
-    return whole
+    return reached
 
 
 def _as_runner(compiled: Callable[..., Any], count: int, name: str) -> Runner:
@@ -467,8 +479,9 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _operators(ops: Sequence[Mapping[str, Any]]) -> list[torch._ops.OpOverload]:
-    targets = dict.fromkeys(op["target"] for op in regions.flat(ops) if op["target"] != STEP)
-    return [find_operator(target) for target in targets if target not in SCALAR_TARGETS]
+    targets = dict.fromkeys(op["target"] for op in regions.flat(ops))
+    others = {STEP, *SCALAR_TARGETS, *checks.GUARDS}
+    return [find_operator(target) for target in targets if target not in others]
 
 
 def _writes(segment: Segment) -> bool:
@@ -498,7 +511,8 @@ def _varying(segment: Segment) -> list[int]:
 
 
 def _is_open(segment: Segment) -> bool:
-    return bool(_varying(segment)) or _sizes_of_data(segment)
+    asks = any(op["target"] in checks.GUARDS for op in regions.flat(segment["ops"]))
+    return asks or bool(_varying(segment)) or _sizes_of_data(segment)
 
 
 def _declined(*_inputs: Any) -> Any:
@@ -528,6 +542,10 @@ class _Specialized:
         self._pieces: Runner | None = None
         self._compile = compile_one
         self._dynamic = tuple(dynamic)
+        self._open_sizes: dict[int, Sequence[int] | None] = dict.fromkeys(dynamic)
+        self._open_sizes.update(
+            zip(segment.get("dynamic") or (), segment.get("open_sizes") or (), strict=False)
+        )
         self._writes = _writes(segment)
         self._runners: dict[Any, Runner] = {}
         self._symbolic = _any_symbol(segment["example_inputs"], self._dynamic) or _sizes_of_data(segment)
@@ -546,12 +564,12 @@ class _Specialized:
                 return runner
         if self._full():
             return None
-        varies = [i in self._dynamic for i, value in enumerate(inputs) if _is_input(value, True)]
+        varies = [self._open_sizes.get(i, ()) for i, value in enumerate(inputs) if _is_input(value, True)]
         try:
             symbols = symbolic.Symbols(given, varies)
             runner = self._compile({**self._segment, "example_inputs": list(inputs)}, symbols=symbols)
             graphs.append((symbols.seal(), runner))
-        except counts.OtherCount:
+        except checks.OtherSizes:
             graphs.append((symbols.seal(), _declined))
             return _declined
         except Exception as error:  # sizes that depend on data, or a backend that wants numbers
@@ -592,7 +610,7 @@ class _Specialized:
             segment = {**self._segment, "example_inputs": list(inputs)}
             try:
                 runner = self._compile(segment)
-            except counts.OtherCount:
+            except checks.OtherSizes:
                 runner = _declined
             self._runners[key] = runner
         return runner
@@ -611,7 +629,7 @@ class _Specialized:
             if not _has_pieces(self._segment):
                 raise
             # A piece may find that it is none for these sizes when those before it have written.
-            undone = self._writes and any(map(counts.gives_list, _operators(self._segment["ops"])))
+            undone = self._writes and any(map(checks.gives_list, _operators(self._segment["ops"])))
             self._pieces = _declined if undone else _in_pieces(self._segment, self._compile_piece, error)
         return self._pieces, inputs
 
@@ -632,7 +650,7 @@ def backend_compile(
     compile_one = functools.partial(_compile, backend=backend, name=name, options=options)
     dynamic = _varying(segment)
     compile_piece = functools.partial(backend_compile, backend=backend, name=name, **options)
-    if not dynamic and not _writes(segment) and not _sizes_of_data(segment):
+    if not _is_open(segment) and not _writes(segment):
         try:
             return compile_one(segment)
         except Exception as error:
@@ -665,7 +683,7 @@ def _interpreted(segment: Segment) -> Runner:
 
         for call, op in ops:
             made = call([argument(value) for value in op["args"]], op.get("kwargs") or {})
-            values.update(zip(op["results"], counts.as_many(made, len(op["results"])), strict=True))
+            values.update(zip(op["results"], checks.as_many(made, len(op["results"])), strict=True))
             values[None] = None
         return tuple([values[number] for number in segment["outputs"]])
 
@@ -683,6 +701,14 @@ def _callable_of(op: Mapping[str, Any]) -> Callable[[list[Any], Mapping[str, Any
     if target == STEP:
         step = op["call"]
         return lambda args, _kwargs: list(step(*args))
+    if target in checks.GUARDS:
+        check = checks.GUARDS[target]
+
+        def asked(args: list[Any], _kwargs: Mapping[str, Any]) -> list[Any]:
+            check(*args)
+            return []
+
+        return asked
     scalar = SCALAR_TARGETS.get(target)
     if scalar is not None:
         return lambda args, _kwargs: [scalar(*args)]

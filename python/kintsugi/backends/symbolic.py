@@ -30,7 +30,9 @@ def kind(tensor: torch.Tensor) -> Any:
 class Symbols:
     """Fake inputs with symbols for what varies, and the guards that the backend puts on the symbols."""
 
-    def __init__(self, inputs: Sequence[Any], dynamic: Sequence[bool]) -> None:
+    def __init__(self, inputs: Sequence[Any], dynamic: Sequence[Sequence[int] | None]) -> None:
+        """`dynamic`: of each tensor the dimensions whose size varies; None: all."""
+        import torch._refs  # decompositions of operators whose kernels for fake tensors take no symbols
         from torch._dynamo.source import ConstantSource
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
@@ -42,7 +44,10 @@ class Symbols:
         for index, (value, varies) in enumerate(zip(inputs, dynamic, strict=True)):
             source = ConstantSource(f"_kintsugi_{index}")
             if isinstance(value, torch.Tensor):
-                dims = [DimDynamic.DYNAMIC if varies else DimDynamic.STATIC] * value.dim()
+                dims = [
+                    DimDynamic.DYNAMIC if varies is None or dim in varies else DimDynamic.STATIC
+                    for dim in range(value.dim())
+                ]
                 context: Any = StatelessSymbolicContext(dynamic_sizes=dims)
                 fake: Any = self.mode.from_tensor(value, source=source, symbolic_context=context)
                 self.examples.append(value)

@@ -1,4 +1,4 @@
-#include "passes/counts_of_data.h"
+#include "passes/size_decisions.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ using ir::ValueId;
 OperatorTraits traitsOf(std::string_view name) {
   OperatorTraits traits;
   traits.sizesOfData = name == "aten.nonzero.default";
-  traits.sizesFromMask = name == "aten.index.Tensor";
+  traits.sizesFromMask = name == "aten.index.Tensor";  // without indices that are known to be none
   traits.countOfSizes = name == "aten.unbind.int";
   return traits;
 }
@@ -36,7 +36,28 @@ class Chain {
     value_ = append(Op::kSize, Operand::value(value_), {}, TypeKind::kInt, true);
     return *this;
   }
-  bool lastCountsData() const { return findCountsOfData(trace_, traitsOf).back(); }
+  Chain& read(std::string_view name) {
+    value_ = append(Op::kAten, Operand::value(value_), name, TypeKind::kInt, true);
+    return *this;
+  }
+  Chain& number(Op op) {
+    const Operand operands[] = {Operand::value(value_), Operand::integer(1)};
+    const ir::Type type{TypeKind::kInt, ir::kNone};
+    value_ = trace_.code[trace_.append(op, operands, {&type, 1}, ir::kNone)].firstResult;
+    return *this;
+  }
+  Chain& guard() {
+    const Operand operands[] = {Operand::value(value_), Operand::integer(4)};
+    trace_.append(Op::kGuardValue, operands, {}, ir::kNone);
+    return *this;
+  }
+  Chain& meta() {
+    const Operand operands[] = {Operand::value(value_), Operand::integer(1)};
+    trace_.append(Op::kGuardMeta, operands, {}, ir::kNone);
+    return *this;
+  }
+  bool lastIsBySymbols() const { return findSizeDecisions(trace_, traitsOf).bySymbols.back(); }
+  bool lastCountsData() const { return findSizeDecisions(trace_, traitsOf).byData.back(); }
 
  private:
   ValueId append(Op op, Operand operand, std::string_view name, TypeKind kind, bool open) {
@@ -53,7 +74,7 @@ class Chain {
   ValueId value_ = 0;
 };
 
-TEST(CountsOfDataTest, DirectlyAndThroughOthers) {
+TEST(SizeDecisionsTest, DirectlyAndThroughOthers) {
   EXPECT_TRUE(Chain().then("aten.nonzero.default").then("aten.unbind.int").lastCountsData());
   EXPECT_TRUE(Chain()
                   .then("aten.nonzero.default")
@@ -63,7 +84,7 @@ TEST(CountsOfDataTest, DirectlyAndThroughOthers) {
   EXPECT_TRUE(Chain().then("aten.index.Tensor").then("aten.unbind.int").lastCountsData());
 }
 
-TEST(CountsOfDataTest, ThroughNumbers) {
+TEST(SizeDecisionsTest, ThroughNumbers) {
   EXPECT_TRUE(Chain()
                   .then("aten.nonzero.default")
                   .size()
@@ -72,12 +93,12 @@ TEST(CountsOfDataTest, ThroughNumbers) {
                   .lastCountsData());
 }
 
-TEST(CountsOfDataTest, SizesOfInputsAreNotOfData) {
+TEST(SizeDecisionsTest, SizesOfInputsAreNotOfData) {
   EXPECT_FALSE(Chain().then("aten.unbind.int").lastCountsData());
   EXPECT_FALSE(Chain().then("aten.relu.default").then("aten.unbind.int").lastCountsData());
 }
 
-TEST(CountsOfDataTest, KnownSizesEndIt) {
+TEST(SizeDecisionsTest, KnownSizesEndIt) {
   EXPECT_FALSE(Chain()
                    .then("aten.nonzero.default")
                    .then("aten.sum.default", false)
@@ -86,7 +107,25 @@ TEST(CountsOfDataTest, KnownSizesEndIt) {
   EXPECT_FALSE(Chain().then("aten.index.Tensor", false).then("aten.unbind.int").lastCountsData());
 }
 
-TEST(CountsOfDataTest, OthersGiveTheSameNumberAlways) {
+TEST(SizeDecisionsTest, GuardsOfSizesAreBySymbols) {
+  EXPECT_TRUE(Chain().size().guard().lastIsBySymbols());
+  EXPECT_TRUE(Chain().then("aten.relu.default").size().guard().lastIsBySymbols());
+  EXPECT_TRUE(Chain().then("aten.relu.default").size().number(Op::kIntAdd).guard().lastIsBySymbols());
+}
+
+TEST(SizeDecisionsTest, GuardsOfDataAreNot) {
+  EXPECT_FALSE(Chain().then("aten.nonzero.default").size().guard().lastIsBySymbols());
+  EXPECT_FALSE(Chain().read("aten.item.default").guard().lastIsBySymbols());
+  EXPECT_FALSE(Chain().read("aten.item.default").number(Op::kIntAdd).guard().lastIsBySymbols());
+}
+
+TEST(SizeDecisionsTest, GuardsOfMetadataOfWhatIsMade) {
+  EXPECT_TRUE(Chain().then("aten.relu.default").meta().lastIsBySymbols());
+  EXPECT_FALSE(Chain().meta().lastIsBySymbols());  // an input
+  EXPECT_FALSE(Chain().then("aten.nonzero.default").meta().lastIsBySymbols());
+}
+
+TEST(SizeDecisionsTest, OthersGiveTheSameNumberAlways) {
   EXPECT_FALSE(Chain().then("aten.nonzero.default").then("aten.relu.default").lastCountsData());
 }
 
