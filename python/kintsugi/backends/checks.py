@@ -26,32 +26,27 @@ def _require(holds: Any, what: str) -> None:
         raise OtherSizes(what)
 
 
-@fx.node.has_side_effect
 def as_many(made: Sequence[Any], count: int) -> Sequence[Any]:
     """`made`; raises OtherSizes unless these are `count`."""
     _require(len(made) == count, f"{len(made)} tensors where the trace holds {count}")
     return made
 
 
-@fx.node.has_side_effect
 def is_true(value: Any) -> None:
     """Raises OtherSizes unless a comparison of sizes holds."""
     _require(value, "a comparison of sizes does not hold")
 
 
-@fx.node.has_side_effect
 def is_false(value: Any) -> None:
     """Raises OtherSizes if a comparison of sizes holds."""
     _require(not value, "a comparison of sizes holds")
 
 
-@fx.node.has_side_effect
 def is_value(value: Any, expected: Any) -> None:
     """Raises OtherSizes unless a number that was computed of sizes is this one."""
     _require(value == expected, f"{value} where the trace holds {expected}")
 
 
-@fx.node.has_side_effect
 def looks_like(
     tensor: torch.Tensor,
     dtype: torch.dtype,
@@ -82,6 +77,8 @@ GUARDS: Mapping[str, Callable[..., None]] = {
     "guard.meta": looks_like,
 }
 _CHECKS = frozenset([as_many, *GUARDS.values()])
+for _check in _CHECKS:
+    fx.node.has_side_effect(_check)  # so that no pass drops it though nobody may use what it gives
 
 
 def gives_list(operator: torch._ops.OpOverload) -> bool:
