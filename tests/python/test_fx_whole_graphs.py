@@ -560,3 +560,23 @@ def test_graphs_behind_a_break_are_compiled_in_the_first_call() -> None:
     assert looks[1] == [(X.shape, X.stride(), X.dtype, True)]
     assert compiled.stats().graph_count == 3
     assert backend.modes[:2] == [True, True] and backend.modes[2] is False
+
+
+def test_a_tensor_of_constants_whose_type_is_an_attribute() -> None:
+    class Cache(torch.nn.Module):
+        kind = torch.float32
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            keys = torch.tensor([], dtype=self.kind, device=x.device)
+            return torch.cat([keys, x.to(self.kind)]) * torch.tensor([2, 3], dtype=self.kind)
+
+    seen: list[Any] = []
+    model = Cache()
+    compiled = kintsugi.compile(model, backend=lambda gm, inputs: (seen.append(gm), gm.forward)[1])
+    x = torch.randn(3, 2)
+    for kind in (torch.float32, torch.float64, torch.float32, torch.float16):
+        model.kind = kind
+        for _ in range(2):
+            got, wanted = compiled(x), model(x)
+            assert got.equal(wanted) and got.dtype == wanted.dtype == kind
+    assert len(seen) == 3

@@ -23,6 +23,8 @@ namespace {
 // trace makes.
 bool isLiteral(RecordContext& rec, Shadow shadow, PyObject* object) {
   if (shadow.isConst()) return isPlainDeep(object) || pyapi::isPlainOfLibrary(object);
+  // `dtype=self.dtype`: pinned, as for any operator.
+  if (shadow.isSource() && pyapi::isPlainOfLibrary(object)) return rec.guards.pin(shadow, object);
   if (!shadow.isVirtual() || !(PyTuple_CheckExact(object) || PyList_CheckExact(object))) return false;
   const Virtual& v = rec.objects.virtualOf(shadow);
   if ((v.kind != VirtualKind::kList && v.kind != VirtualKind::kTuple) || v.value != ir::kNone) return false;
