@@ -56,7 +56,7 @@ ALLOWED = {
     "pyapi/functions.h": (4, "the functions that others ask for a name"),
     "pyapi/known_objects.cc": (1, "the look-up by path"),
     "pyapi/module_code.cc": (2, "where sys.modules has the module of some globals"),
-    "pyapi/name_fields.cc": (10, "the fields that such attributes are"),
+    "pyapi/name_fields.cc": (14, "the fields that such attributes are"),
     "pyapi/types.h": (3, "the functions that others ask for a name"),
     "runtime/exit_report.cc": (2, "places in messages"),
     "runtime/guard_explain.cc": (1, "names in messages"),

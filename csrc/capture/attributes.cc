@@ -393,7 +393,8 @@ Py_ssize_t fieldIndex(PyObject* descriptor, PyObject* object) {
 }
 
 AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name,
-                             PyObject* d) {
+                             PyObject* found) {
+  PyObject* d = pyapi::fieldBehind(found);
   if (const Py_ssize_t index = fieldIndex(d, object); index >= 0 && !shadow.isValue()) {
     auto field = rec.objects.elementOf(shadow, object, index);
     return field ? shadowPlan(*field) : simple(rec.live() ? AttributePlan::kStep : AttributePlan::kAborted);
@@ -432,6 +433,7 @@ AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object
     return encoded != nullptr ? shadowPlan(decodeShadow(encoded)) : simple(AttributePlan::kRaises);
   }
   if (Py_TYPE(d) == &PyMemberDescr_Type && !shadow.isVirtual()) {
+    if (!isSlot(d) && isRenamed(rec, object)) return simple(AttributePlan::kStep);
     pyapi::Ref<> value =
         pyapi::steal(pyapi::bindDescriptor(d, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
     if (Overlay* overlay = rec.objects.overlayOf(object)) {

@@ -74,9 +74,12 @@ class Callees final : public GeneratorCloser, public FrameCalls {
 
   // Calls a Python function in place of the instruction.
   Flow callInPlace(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function, int count,
-                   const std::vector<PyObject*>& constants = {});
-  bool listItems(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function,
-                 PyObject* limit);
+                   const std::vector<PyObject*>& constants = {},
+                   ir::ReturnAction action = ir::ReturnAction::kPush);
+  // Replaces the iterable that is stack entry `at` from the top (1 or 2) by a list of its items, before the
+  // instruction runs that would have consumed it. False: an exception was raised.
+  bool listItems(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function, PyObject* limit,
+                 int at = 1);
 
   // CPython enters a frame. False if it was not expected.
   bool acceptFrame(Activation& act);

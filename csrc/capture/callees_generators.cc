@@ -113,37 +113,41 @@ void Callees::closeGenerator(Virtual& generator) {
   }
 }
 
-// Replaces the generator on top of the stack by a list of its items, before the instruction runs that would
-// have consumed it. Returns false if an exception was raised.
 bool Callees::listItems(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function,
-                        PyObject* limit) {
-  PendingFrame pending = methodFrame(function, frame.top(), act.peek(1));
+                        PyObject* limit, int at) {
+  PendingFrame pending = methodFrame(function, frame.top(at), act.peek(at));
   if (limit != nullptr) {
     pending.args.push_back(limit);
     pending.shadows.push_back(Shadow::constant());
     pending.positional = 2;
   }
-  pending.site = roles_.states.callSite(instr, 1);
-  pending.site.again = true;
+  KINTSUGI_CHECK(at == 1 || at == 2, "an iterable with ", at - 1, " entries above it");
+  if (at == 1) {
+    pending.site = roles_.states.callSite(instr, 1, {}, ir::ReturnAction::kOperand);
+  } else {
+    pending.site = roles_.states.callSite(instr, 2, {}, ir::ReturnAction::kOperandBelow);
+    pending.site.replacement = act.peek(1) == nullptr ? Shadow::null() : frame.top();
+    pending.site.replacementObject = pyapi::newRef(act.peek(1));
+  }
   expectFrame(std::move(pending));
   pyapi::Ref<> list;
   {
     const NestedFrames nested(frames_, instruction_);
-    list = pyapi::steal(PyObject_CallFunctionObjArgs(function, act.peek(1), limit, nullptr));
+    list = pyapi::steal(PyObject_CallFunctionObjArgs(function, act.peek(at), limit, nullptr));
   }
   if (!list) {
     instruction_.setExecuted(true);
     return false;
   }
-  if (roles_.breaks.isLive()) frame.top() = returned();
-  pyapi::Ref<> generator = pyapi::steal(std::exchange(act.peek(1), list.release()));
+  if (roles_.breaks.isLive()) frame.top(at) = returned();
+  pyapi::Ref<> generator = pyapi::steal(std::exchange(act.peek(at), list.release()));
   return true;
 }
 
 // Calls a Python function that does what the instruction would do with the `count` objects on top of the
 // stack. `constants` are passed after these; the function must not keep them after the call.
 Flow Callees::callInPlace(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function,
-                          int count, const std::vector<PyObject*>& constants) {
+                          int count, const std::vector<PyObject*>& constants, ir::ReturnAction action) {
   PendingFrame pending = methodFrame(function, frame.top(count), act.peek(count));
   for (int i = count - 1; i >= 1; --i) {
     pending.args.push_back(act.peek(i));
@@ -154,7 +158,7 @@ Flow Callees::callInPlace(ShadowFrame& frame, Activation& act, const Instr& inst
     pending.shadows.push_back(Shadow::constant());
   }
   pending.positional = pending.args.size();
-  pending.site = roles_.states.callSite(instr, static_cast<size_t>(count));
+  pending.site = roles_.states.callSite(instr, static_cast<size_t>(count), {}, action);
   PooledVector<PyObject*> args = pending.args;
   expectFrame(std::move(pending));
   pyapi::Ref<> result;

@@ -116,7 +116,7 @@ void Recorder::restoreFrames(const SideStart& start) {
     entry.frame = frame.get();
     entry.action = state.action;
     entry.replacement = restore.shadow(state.replacement);
-    entry.waiting.next = state.pc;
+    entry.waiting.start = entry.waiting.next = state.pc;
     if (caller != nullptr) {
       RestoredFrame& outer = restored_[i + 1];
       frame->site.instr = &outer.waiting;
@@ -171,6 +171,10 @@ bool Recorder::resumeRestored(Activation& act, bool throwing) {
     case ir::ReturnAction::kCallable:
       frame->push(expected_.result());
       frame->push(Shadow::null());
+      return true;
+    case ir::ReturnAction::kOperandBelow:
+      frame->push(expected_.result());
+      frame->push(entry.replacement);
       return true;
     default:
       frame->push(expected_.result());

@@ -135,7 +135,6 @@ inline bool isConsumed(const Virtual& v) {
 struct CallSite {
   const Instr* instr = nullptr;  // null: the entry frame, or a call by C code
   size_t popped = 0;             // stack slots that the call takes
-  bool again = false;            // the instruction is executed again, with the result as its operand
   Shadows extra;                 // what the instruction pushes before the result (only nulls and values)
   ir::ReturnAction action = ir::ReturnAction::kPush;
   Shadow replacement;  // see ir::ReturnAction

@@ -1,11 +1,12 @@
 #include "capture/shown.h"
 
 #include "capture/recorder_tables.h"
-
+#include "capture/special_methods.h"
 #include "pyapi/name_fields.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/plain.h"
 #include "pyapi/text.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -25,7 +26,10 @@ bool isRenamed(RecordContext& rec, PyObject* object) { return rec.tables.attribu
 void noteRename(RecordContext& rec, PyObject* object, PyObject* attribute) {
   const std::string_view name = pyapi::ascii(attribute);
   const bool module = PyType_Check(object) && name == "__module__";
-  if (module || pyapi::nameField(object, name) != nullptr) rec.tables.attributes.noteRenamed(object);
+  PyObject* field = pyapi::fieldBehind(pyapi::lookUpInType(Py_TYPE(object), attribute));
+  const bool member = field != nullptr && Py_TYPE(field) == &PyMemberDescr_Type && !isSlot(field);
+  if (module || member || pyapi::nameField(object, name) != nullptr)
+    rec.tables.attributes.noteRenamed(object);
 }
 
 bool guardNames(RecordContext& rec, PyObject* object) {

@@ -15,8 +15,8 @@ namespace kintsugi::capture {
 // change, or it is another attribute.
 std::optional<Shadow> shownName(RecordContext& rec, Shadow shadow, PyObject* object,
                                 std::string_view attribute);
-// The program sets an attribute of an older object. If it is one of its names, a step asks for names from now
-// on.
+// The program sets an attribute of an older object. If it is one of its names, or another field of a class
+// that C code has made, a step sets it, and steps ask for such attributes of the object from now on.
 void noteRename(RecordContext& rec, PyObject* object, PyObject* attribute);
 bool isRenamed(RecordContext& rec, PyObject* object);
 // The result's text includes the object's names, so these are guarded. False: the trace has set them.

@@ -127,7 +127,7 @@ ir::StateId Snapshots::callerState(ShadowFrame& frame) {
     frame.rebuildable = false;
   }
   int32_t pc = frame.caller->act->pc;
-  if (site.instr != nullptr) pc = site.again ? site.instr->start : site.instr->next;
+  if (site.instr != nullptr) pc = ir::givesOperand(site.action) ? site.instr->start : site.instr->next;
   size_t popped = site.popped;
   if (site.instr == nullptr) {
     // C code runs the frame (as next() does with a generator), so the caller's instruction can't be finished

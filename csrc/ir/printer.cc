@@ -445,6 +445,10 @@ std::string_view returnActionName(ReturnAction action) {
       return "close";
     case ReturnAction::kCallable:
       return "callable";
+    case ReturnAction::kOperand:
+      return "operand";
+    case ReturnAction::kOperandBelow:
+      return "operandbelow";
   }
   return {};
 }

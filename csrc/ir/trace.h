@@ -117,23 +117,30 @@ enum GeneratorState : int8_t { kNotStarted = -1, kRunning = -2, kFinished = -3 }
 // frame above is a generator's (or, but for kDelegate, a Python __next__) from kIterate to kClose: what it
 // yields is an item, its return (or StopIteration) the end.
 enum class ReturnAction : uint8_t {
-  kPush,      // push it (an ordinary call)
-  kDiscard,   // drop it (a Python __setattr__ or __setitem__ after a store)
-  kReplace,   // drop it and push `replacement` (a Python __init__: the new instance)
-  kIterate,   // FOR_ITER: push the item; at the end pop the iterator and jump
-  kDelegate,  // SEND: push the item; at the end put what was returned in its place and jump
-  kNext,      // next(), send(), throw(): push the item; at the end raise StopIteration
-  kNextOr,    // next() with a default: push the item, or `replacement`
-  kClose,     // close(): push None; an item is an error
-  kCallable,  // push it, and above it the null of a callable (a getter after LOAD_METHOD)
+  kPush,          // push it (an ordinary call)
+  kDiscard,       // drop it (a Python __setattr__ or __setitem__ after a store)
+  kReplace,       // drop it and push `replacement` (a Python __init__: the new instance)
+  kIterate,       // FOR_ITER: push the item; at the end pop the iterator and jump
+  kDelegate,      // SEND: push the item; at the end put what was returned in its place and jump
+  kNext,          // next(), send(), throw(): push the item; at the end raise StopIteration
+  kNextOr,        // next() with a default: push the item, or `replacement`
+  kClose,         // close(): push None; an item is an error
+  kCallable,      // push it, and above it the null of a callable (a getter after LOAD_METHOD)
+  kOperand,       // push it; the instruction at `pc` is under way, and goes on with it
+  kOperandBelow,  // the same, with `replacement` above it (the items of `f(*iterable, **keywords)`)
 };
 constexpr bool hasReplacement(ReturnAction action) {
-  return action == ReturnAction::kReplace || action == ReturnAction::kNextOr;
+  return action == ReturnAction::kReplace || action == ReturnAction::kNextOr ||
+         action == ReturnAction::kOperandBelow;
+}
+constexpr bool givesOperand(ReturnAction action) {
+  return action == ReturnAction::kOperand || action == ReturnAction::kOperandBelow;
 }
 
 // The state of one frame at one place. The chain over `parent` is a snapshot: innermost frame first.
 // In the innermost frame `pc` is the code unit to run next (an exit) or the one that raised (an exception);
-// in the others it is the code unit after the call that is under way, whose result is to be pushed.
+// in the others it is the code unit after the call that is under way, whose result is to be pushed, or the
+// instruction that has made the call to get an operand (givesOperand()).
 struct FrameState {
   StateId parent = kNone;
   ConstId code = kNone;
@@ -151,6 +158,9 @@ struct FrameState {
   uint16_t handledOver = 0;
   bool rebuildable =
       true;  // false: an exit here is impossible (class body, generator ...): the verifier refuses it
+
+  // Of an outer frame: a code unit of the instruction that is under way.
+  int32_t waitingUnit() const { return givesOperand(action) ? pc : pc - 1; }
 };
 
 struct Trace {

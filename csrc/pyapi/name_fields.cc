@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "pyapi/lazy.h"
+#include "pyapi/text.h"
 
 namespace kintsugi::pyapi {
 
@@ -13,6 +14,8 @@ namespace {
 PyMemberDef functionName = {"__name__", T_OBJECT, offsetof(PyFunctionObject, func_name), READONLY, nullptr};
 PyMemberDef functionQualifiedName = {"__qualname__", T_OBJECT, offsetof(PyFunctionObject, func_qualname),
                                      READONLY, nullptr};
+PyMemberDef functionModule = {"__module__", T_OBJECT, offsetof(PyFunctionObject, func_module), 0, nullptr};
+PyMemberDef functionDoc = {"__doc__", T_OBJECT, offsetof(PyFunctionObject, func_doc), 0, nullptr};
 PyMemberDef className = {"__name__", T_OBJECT, offsetof(PyHeapTypeObject, ht_name), READONLY, nullptr};
 PyMemberDef classQualifiedName = {"__qualname__", T_OBJECT, offsetof(PyHeapTypeObject, ht_qualname), READONLY,
                                   nullptr};
@@ -25,6 +28,16 @@ PyObject* ofFunction() {
 PyObject* ofFunctionQualified() {
   static constinit Lazy<PyObject*> field;
   return field.get([] { return PyDescr_NewMember(&PyFunction_Type, &functionQualifiedName); });
+}
+
+PyObject* ofFunctionModule() {
+  static constinit Lazy<PyObject*> field;
+  return field.get([] { return PyDescr_NewMember(&PyFunction_Type, &functionModule); });
+}
+
+PyObject* ofFunctionDoc() {
+  static constinit Lazy<PyObject*> field;
+  return field.get([] { return PyDescr_NewMember(&PyFunction_Type, &functionDoc); });
 }
 
 PyObject* ofClass() {
@@ -51,9 +64,21 @@ PyObject* nameField(PyObject* object, std::string_view attribute) {
   return qualified ? ofClassQualified() : ofClass();
 }
 
-std::array<NamedField, 4> nameFields() {
+PyObject* fieldBehind(PyObject* descriptor) {
+  if (descriptor == nullptr || Py_TYPE(descriptor) != &PyGetSetDescr_Type ||
+      PyDescr_TYPE(descriptor) != &PyFunction_Type) {
+    return descriptor;
+  }
+  const std::string_view name = ascii(PyDescr_NAME(descriptor));
+  if (name == "__module__") return ofFunctionModule();
+  return name == "__doc__" ? ofFunctionDoc() : descriptor;
+}
+
+std::array<NamedField, 6> nameFields() {
   return {{{"function.__name__", ofFunction()},
            {"function.__qualname__", ofFunctionQualified()},
+           {"function.__module__", ofFunctionModule()},
+           {"function.__doc__", ofFunctionDoc()},
            {"class.__name__", ofClass()},
            {"class.__qualname__", ofClassQualified()}}};
 }

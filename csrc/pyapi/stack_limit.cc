@@ -57,6 +57,11 @@ uintptr_t findStackLimit() {
   if (!findFirstStack(stack) && !findStack(stack)) {
     return 1;
   }
+  const uintptr_t floor = interpreterStackFloor();
+  if (floor > stack.lowest && floor < stack.lowest + stack.size) {
+    stack.size -= floor - stack.lowest;
+    stack.lowest = floor;
+  }
   stackMiddle = stack.lowest + stack.size / 2;
   return stack.lowest + (stack.size > 4 * kReserve ? kReserve : stack.size / 4);
 }

@@ -24,6 +24,10 @@ inline bool checkStackLimit() {
   return (stackLimit != 0 && here > stackLimit) || !stackLimitReached(here);
 }
 
+// The address of the thread's C stack below which CPython itself calls nothing any more. From 3.14 on it
+// finds that when the thread begins, and a raised limit of the process does not move it. 0: there is none.
+uintptr_t interpreterStackFloor();
+
 // True if less than half of the C stack is left. Code that needs more of it than CPython should end then.
 bool stackIsScarce();
 

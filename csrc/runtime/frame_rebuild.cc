@@ -131,6 +131,16 @@ bool acceptEnd(pyapi::Frame* frame, FrameImage& image, Outcome& inner) {
   }
 }
 
+// The frame waits for an inner one: its line is that of the call, or of the instruction that asks for an
+// operand.
+void setWaitingUnit(pyapi::Frame* frame, const FrameImage& image) {
+  if (ir::givesOperand(image.action)) {
+    pyapi::setRaisingUnit(frame, image.pc);
+  } else {
+    pyapi::setCallingUnit(frame, image.pc);
+  }
+}
+
 // Passes the result of the inner frame to the outer one, as the instruction that called it would. False: an
 // exception is pending.
 bool acceptResult(pyapi::Frame* frame, FrameImage& image, Outcome& inner) {
@@ -155,6 +165,10 @@ bool acceptResult(pyapi::Frame* frame, FrameImage& image, Outcome& inner) {
       pushOn(frame, std::move(inner.result));
       pushOn(frame, nullptr);
       return true;
+    case ir::ReturnAction::kOperandBelow:
+      pushOn(frame, std::move(inner.result));
+      pushOn(frame, std::move(image.replacement));
+      return true;
     default:
       pushOn(frame, std::move(inner.result));
       image.replacement.reset();
@@ -171,7 +185,7 @@ PyObject* evaluateRebuilt(PyThreadState* tstate, pyapi::Frame* frame, std::vecto
   }
   if (index > 0) {
     // While an inner frame runs, this one is the thread's current frame, as in CPython's evaluator.
-    pyapi::setCallingUnit(frame, image.pc);
+    setWaitingUnit(frame, image);
     pyapi::FrameLink link(tstate, frame);
     Outcome inner = callFrame(images, index - 1, raising, runner);
     if (inner.status == PYGEN_ERROR) {
@@ -180,7 +194,8 @@ PyObject* evaluateRebuilt(PyThreadState* tstate, pyapi::Frame* frame, std::vecto
     pyapi::setResumeUnit(frame, image.pc);
     raising = !acceptResult(frame, image, inner);
     if (raising) {
-      pyapi::setCallingUnit(frame, image.pc);
+      setWaitingUnit(frame, image);
+      image.replacement.reset();
     }
   } else if (raising) {
     pyapi::setRaisingUnit(frame, image.pc);

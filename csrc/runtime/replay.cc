@@ -692,7 +692,7 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args,
       raising = false;
     }
     if (inCaller) {
-      --images.front().pc;  // inside the call: the next instruction may have other handlers
+      images.front().pc = trace.states[state].waitingUnit();  // the next instruction may have other handlers
     }
   }
   return context ? handler->run(std::move(*context), std::move(images))

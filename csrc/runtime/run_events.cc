@@ -75,8 +75,7 @@ std::vector<diag::SourceLoc> framesOf(const CompiledTrace& trace, ir::StateId st
   for (; state != ir::kNone; state = recorded.states[state].parent) {
     const ir::FrameState& frame = recorded.states[state];
     auto* code = reinterpret_cast<PyCodeObject*>(trace.recording().consts[frame.code].get());
-    // In the frames that call, `pc` is after the call.
-    const int32_t pc = frames.empty() ? frame.pc : frame.pc - 1;
+    const int32_t pc = frames.empty() ? frame.pc : frame.waitingUnit();
     frames.push_back({pyapi::utf8(pyapi::fileOf(code)), pyapi::lineAt(code, std::max(pc, 0)),
                       pyapi::utf8(pyapi::nameOf(code))});
   }

@@ -137,9 +137,8 @@ VisibleFrames::VisibleFrames(const RunView& run, ir::StateId stateId, Locals loc
   for (size_t k = chain.size(); k-- > 0;) {
     const ir::FrameState& state = trace.states[chain[k]];
     auto* code = reinterpret_cast<PyCodeObject*>(recording.consts[state.code].get());
-    // The innermost frame is at its instruction, the others are after theirs.
     auto* function = pyapi::asFunction(functions_[k].get());
-    pyapi::Frame* frame = frames_.push(function, code, chain[k] == stateId ? state.pc : state.pc - 1);
+    pyapi::Frame* frame = frames_.push(function, code, chain[k] == stateId ? state.pc : state.waitingUnit());
     if (locals == Locals::kShown) {
       showLocals(make, trace, state, frame);
     }

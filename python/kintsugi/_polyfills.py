@@ -379,11 +379,12 @@ def list_of_hint(iterable: Any, /) -> list[Any]:
 
 
 def first_items(iterable: Iterable[Any], limit: int, /) -> list[Any]:
-    made = []
+    """What is unpacked into so many variables. Of an iterator the error does not say how many items it has."""
+    made: list[Any] = []
     for value in iterable:
+        if len(made) == limit:
+            raise ValueError(f"too many values to unpack (expected {limit})")
         made.append(value)
-        if len(made) > limit:
-            break
     return made
 
 

@@ -169,6 +169,90 @@ def star_and_keywords(x: torch.Tensor) -> Any:
     ) * 2
 
 
+def star_of_an_iterable(x: torch.Tensor) -> Any:
+    return max(
+        *Holder(x)
+    )
+
+
+def star_of_an_iterable_and_keywords(x: torch.Tensor) -> Any:
+    return max(
+        *Holder(x),
+        key=
+        torch.sum
+    )
+
+
+def star_of_an_iterable_in_a_handler(x: torch.Tensor) -> Any:
+    holder = Holder(x)
+    try:
+        return holder.method(
+            *holder,
+            **{"k": 1},
+        )
+    except ValueError as error:
+        return lines(error.__traceback__)
+
+
+def star_of_a_map(x: torch.Tensor) -> Any:
+    return torch.add(
+        *map(
+            check, [x, x]
+        ),
+        alpha=2
+    )
+
+
+def display_of_an_iterable(x: torch.Tensor) -> Any:
+    return [
+        x,
+        *Holder(x)
+    ]
+
+
+def unpacking_of_an_iterable(x: torch.Tensor) -> Any:
+    (
+        first, second
+    ) = (
+        Holder(x)
+    )
+    return first * second
+
+
+def unpacking_of_too_many(x: torch.Tensor) -> Any:
+    try:
+        (
+            first,
+        ) = Holder(x)
+    except ValueError as error:
+        return lines(error.__traceback__), str(error)
+    return first
+
+
+def unpacking_with_a_star(x: torch.Tensor) -> Any:
+    first, *second = (
+        Holder(x)
+    )
+    return first * len(second)
+
+
+def truth_on_another_line(x: torch.Tensor) -> Any:
+    holder = Holder(x)
+    if (x is not None and
+            holder and
+            x.dim() > 0):
+        return x * 2
+    while (
+        holder
+        or x is None
+    ):
+        break
+    assert (
+        not holder
+    ), "it has a length"
+    return x * 3
+
+
 def method(x: torch.Tensor) -> Any:
     holder = Holder(x)
     return (holder
@@ -393,7 +477,10 @@ def operation_that_raises(x: torch.Tensor) -> Any:
 # fmt: on
 
 PROGRAMS = [
-    positional, keywords, star, star_and_keywords, method, property_read, property_called, plain_super,
+    positional, keywords, star, star_and_keywords, star_of_an_iterable, star_of_an_iterable_and_keywords,
+    star_of_an_iterable_in_a_handler, star_of_a_map, display_of_an_iterable, unpacking_of_an_iterable,
+    unpacking_of_too_many, unpacking_with_a_star, truth_on_another_line, method, property_read,
+    property_called, plain_super,
     property_of_super, called_property_of_super, constructor, operator, subscript, attribute_store, comparison,
     comparison_in_a_loop, equality, chained_comparison, tensor_comparison, containment, truth, and_or, loop,
     with_block, handler_in_the_caller, handlers_one_after_the_other, nested_handlers, raised_again, in_a_generator,
@@ -422,15 +509,8 @@ def outcome(function: Callable[..., Any], x: torch.Tensor) -> Any:
     return result, list(SEEN)
 
 
-# Up to 3.12 the place of a frame that asks for a truth is that of the instruction before the one that asks.
-BEFORE_313 = pytest.mark.xfail(sys.version_info < (3, 13), strict=True, reason="the columns before")
-
-
 @pytest.mark.parametrize("backend", ["eager", "native"])
-@pytest.mark.parametrize(
-    "program",
-    [pytest.param(p, id=p.__name__, marks=BEFORE_313 if p is truth else ()) for p in PROGRAMS],
-)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_lines(program: Callable[..., Any], backend: str) -> None:
     high, low, lowest = torch.ones(4), -torch.ones(4), torch.full((4,), -60.0)
     for first in (high, low, lowest):

@@ -404,6 +404,70 @@ def test_programs(program: Callable[..., Any], backend: str) -> None:
             assert outcome(compiled, x, *arguments) == outcome(program, x, *arguments)
 
 
+def described(function: Callable[..., Any]) -> tuple[Any, ...]:
+    return (
+        function.__doc__, function.__module__, function.__name__, function.__qualname__,
+        getattr(function, "__doc__", None), getattr(function, "__module__", None),
+    )  # fmt: skip
+
+
+class Documented:
+    """As contextlib does it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        doc = getattr(function, "__doc__", None)
+        self.__doc__ = type(self).__doc__ if doc is None else doc
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_fields_of_functions(backend: str) -> None:
+    """Members of the type up to CPython 3.13, getters from 3.14 on: in both they are read, guarded and written."""
+
+    def older(x: torch.Tensor) -> torch.Tensor:
+        """Words."""
+        return x * 2
+
+    def read(x: torch.Tensor) -> Any:
+        return older(x), described(older), Documented(older).__doc__
+
+    def written(x: torch.Tensor) -> Any:
+        before = described(older)
+        older.__doc__, older.__module__ = "New words.", "another"
+        return x + 1, before, described(older)
+
+    def wrapping(x: torch.Tensor) -> Any:
+        @functools.wraps(older)
+        def inner(y: torch.Tensor) -> torch.Tensor:
+            return older(y) + 1
+
+        inner.__doc__ = "Others."
+        return inner(x), described(inner), Documented(inner).__doc__
+
+    def mapped(x: torch.Tensor) -> Any:
+        def inner(row: torch.Tensor) -> torch.Tensor:
+            return row + len(Documented(older).__doc__ or "")
+
+        return torch.vmap(inner)(x)
+
+    for program in (read, written, wrapping, mapped):
+        compiled = kintsugi.compile(program, backend=backend)
+        outcomes = []
+        for function in (program, compiled):
+            older.__doc__, older.__module__ = "Words.", "m"
+            found = []
+            for k in range(7):
+                if k == 3:
+                    older.__doc__ = "Other words."
+                if k == 4:
+                    older.__module__ = older.__doc__ = None  # type: ignore[assignment]
+                if k == 5:
+                    del older.__doc__
+                found.append((outcome(function, torch.ones(3)), described(older)))
+            outcomes.append(found)
+        assert outcomes[0] == outcomes[1]
+        assert not compiled.breaks()
+
+
 @pytest.mark.parametrize("backend", ["eager", "native"])
 def test_super_is_looked_up_again(backend: str) -> None:
     model = Derived()

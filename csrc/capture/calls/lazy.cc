@@ -67,6 +67,13 @@ bool hasOpenLength(RecordContext& rec, Shadow shadow, PyObject* object) {
   return torchapi::isTensor(object) && !rec.torch.values().hasStaticMeta(shadow, object);
 }
 
+bool isAskedForItems(RecordContext& rec, Shadow shadow, PyObject* object) {
+  if (itemsRunPython(rec, shadow, object) || hasOpenLength(rec, shadow, object)) return true;
+  if (!shadow.isVirtual()) return false;
+  const VirtualKind kind = rec.objects.virtualOf(shadow).kind;
+  return kind == VirtualKind::kZip || kind == VirtualKind::kEnumerate;
+}
+
 PyObject* listFunction(PyObject* iterable) {
   if (pythonMethod(iterable, "__length_hint__") != nullptr) return polyfill("list_of_hint");
   return polyfill(pythonMethod(iterable, "__len__") != nullptr ? "list_of_length" : "list_");

@@ -18,7 +18,9 @@ bool itemsRunPython(RecordContext& rec, Shadow shadow, PyObject* object);
 // True for a tensor whose number of rows is only known in each run. Code that takes its items has to be in
 // frames that can be rebuilt, not in C.
 bool hasOpenLength(RecordContext& rec, Shadow shadow, PyObject* object);
-// The polyfill that makes a list of such an iterable.
+// True for an iterable whose items the trace makes one by one: one of the above, or a zip() or enumerate().
+bool isAskedForItems(RecordContext& rec, Shadow shadow, PyObject* object);
+// The polyfill that makes a list of such an iterable, as list() does.
 PyObject* listFunction(PyObject* iterable);
 
 }  // namespace kintsugi::capture

@@ -1,6 +1,7 @@
 // Models: output, and functions that talk to the recorder. Each run writes the output again, in order with
 // all other effects. Output changes nothing that a trace reads, unless Python code of the program's writes
 // it: then everything is read again.
+#include <optional>
 #include <utility>
 
 #include "capture/attributes.h"
@@ -26,6 +27,30 @@ bool isWrittenInC(PyTypeObject* type) {
   return true;
 }
 
+// The stream to which this one writes, read with a guard: a member of its class, or a getter (`buffer` in
+// CPython 3.14). Nothing: it is none of these, or there is no such stream.
+std::optional<Shadow> streamBelow(RecordContext& rec, Shadow shadow, pyapi::Ref<>& stream, PyObject* name) {
+  PyObject* descriptor = pyapi::lookUpInType(Py_TYPE(stream.get()), name);
+  const bool getter = descriptor != nullptr && Py_TYPE(descriptor) == &PyGetSetDescr_Type;
+  Shadow below;
+  if (!getter) {
+    const AttributePlan plan = planAttribute(rec, shadow, stream.get(), name);
+    if (!rec.live() || plan.how != AttributePlan::kKnown) return std::nullopt;
+    below = plan.shadow;
+  }
+  pyapi::Ref<> found = pyapi::steal(PyObject_GetAttr(stream.get(), name));
+  if (!found) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  if (getter) {
+    below = rec.guards.readSource(guard::SourceKind::kGetSet, rec.guards.sourceOf(shadow, stream.get()),
+                                  descriptor, 0, found.get());
+  }
+  stream = std::move(found);
+  return rec.live() ? std::optional(below) : std::nullopt;
+}
+
 // True if C code alone writes what the stream is given, down to the file. Adds the guards that say so.
 bool writesInC(RecordContext& rec, Shadow shadow, PyObject* stream) {
   static PyObject* write = PyUnicode_InternFromString("write");
@@ -42,15 +67,9 @@ bool writesInC(RecordContext& rec, Shadow shadow, PyObject* stream) {
     const CallModel model = modelOf(method.function);
     if (model == knownModel) return true;  // nothing is below
     if (model != textModel && model != binaryModel) return false;
-    PyObject* name = model == textModel ? buffer : raw;
-    const AttributePlan below = planAttribute(rec, shadow, kept.get(), name);
-    if (!rec.live() || below.how != AttributePlan::kKnown) return false;
-    kept = pyapi::steal(PyObject_GetAttr(kept.get(), name));
-    if (!kept) {
-      PyErr_Clear();
-      return false;
-    }
-    shadow = below.shadow;
+    const auto below = streamBelow(rec, shadow, kept, model == textModel ? buffer : raw);
+    if (!below) return false;
+    shadow = *below;
   }
   return false;
 }

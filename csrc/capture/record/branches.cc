@@ -31,9 +31,7 @@ bool readTensorTruth(RecordContext& rec, ShadowFrame& f, Activation& act, bool r
 std::optional<Flow> askTruth(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const char* name = f.top().isValue() ? nullptr : truthFunction(act.peek(1));
   if (name == nullptr) return std::nullopt;
-  Instr again = in;
-  again.next = in.start;
-  Flow flow = rec.callees.callInPlace(f, act, again, polyfill(name), 1);
+  Flow flow = rec.callees.callInPlace(f, act, in, polyfill(name), 1, {}, ir::ReturnAction::kOperand);
   return flow == Flow::kNext ? rec.execute(act, in) : flow;
 }
 

@@ -728,7 +728,7 @@ Flow callEx(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in
   bool withKw = (in.arg & 1) != 0;
   int at = withKw ? 2 : 1;
   Call c;
-  if (!expandGenerator(rec, f, act, in, at)) return Flow::kRaise;
+  if (!takeArguments(rec, f, act, in, at)) return Flow::kRaise;
   if (!rec.live()) return rec.execute(act, in);
   PyObject *callargs = act.peek(at), *kwargs = withKw ? act.peek(1) : nullptr;
   const int callee = calleeDepth(act, at + 2);

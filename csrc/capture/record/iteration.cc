@@ -121,19 +121,12 @@ Flow forIter(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& i
   return flow;
 }
 
-// True for a zip() or enumerate() of the trace, which makes its items one by one.
-bool makesTuples(RecordContext& rec, Shadow shadow) {
-  if (!shadow.isVirtual()) return false;
-  const VirtualKind kind = rec.objects.virtualOf(shadow).kind;
-  return kind == VirtualKind::kZip || kind == VirtualKind::kEnumerate;
-}
-
 Flow unpackSequence(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* object = act.peek(1);
   Shadow shadow = f.top();
   int n = static_cast<int>(in.arg);
   if (torchapi::isTensor(object)) return rec.torch.torchSequence(act, in, n);
-  if (itemsRunPython(rec, shadow, object) || makesTuples(rec, shadow)) {
+  if (isAskedForItems(rec, shadow, object)) {
     pyapi::Ref<> limit = pyapi::steal(PyLong_FromLong(n));
     if (!rec.callees.listItems(f, act, in, polyfill("first_items"), limit.get())) return Flow::kRaise;
     if (!rec.live()) return rec.execute(act, in);
@@ -164,7 +157,7 @@ Flow unpackEx(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& 
   if (torchapi::isTensor(object)) {
     return rec.torch.torchSequence(act, in, static_cast<int>(in.arg & 0xff), static_cast<int>(in.arg >> 8));
   }
-  if (itemsRunPython(rec, f.top(), object) || makesTuples(rec, f.top())) {
+  if (isAskedForItems(rec, f.top(), object)) {
     if (!rec.callees.listItems(f, act, in, polyfill("list_"), nullptr)) return Flow::kRaise;
     if (!rec.live()) return rec.execute(act, in);
     object = act.peek(1);

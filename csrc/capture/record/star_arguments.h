@@ -1,4 +1,4 @@
-// The positional arguments of a call f(*iterable), which CPython takes from the iterable before the call.
+// The positional arguments of a call f(*iterable), which CPython makes a tuple of before the call.
 //
 //   f(*(g(x) for x in xs))      the generator is run here, so that the calls of g are recorded
 //
@@ -9,9 +9,9 @@
 
 namespace kintsugi::capture {
 
-// For a call `f(*iterable)`, whose iterable is stack entry `at` from the top. If it is a generator of the
-// trace, an object of a Python class, or a tensor of open size, its items are taken before the call, as the
-// call would do. False: this has raised.
-bool expandGenerator(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, int at);
+// For a call `f(*iterable)`, whose iterable is stack entry `at` from the top (1, or 2 below its keywords). If
+// the trace makes its items one by one (a generator, an object of a Python class, a tensor),
+// they are taken before the call, as the call would do. False: this has raised.
+bool takeArguments(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, int at);
 
 }  // namespace kintsugi::capture

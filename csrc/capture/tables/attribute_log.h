@@ -47,7 +47,7 @@ class AttributeLog {
   void noteWritten(PyTypeObject* type, PyObject* name) { written_.add(type, name); }
   OpenAttributes takeWritten() { return std::exchange(written_, {}); }
 
-  // Functions and classes whose `__name__`, `__qualname__` and the like the trace sets.
+  // Objects whose fields (names, and what else C code keeps in them) the trace sets by steps.
   bool isRenamed(PyObject* object) const { return renamed_.contains(object); }
   void noteRenamed(PyObject* object) { renamed_.insert(object); }
 
