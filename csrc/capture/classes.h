@@ -31,6 +31,9 @@ std::optional<Shadow> virtualClassAttribute(RecordContext& rec, PyTypeObject* ty
 Virtual* virtualClassOf(RecordContext& rec, PyTypeObject* type);
 // Makes the trace depend on which class this is (or classes: a tuple). False: the recording has ended.
 bool pinClasses(RecordContext& rec, Shadow& shadow, PyObject* object);
+// Makes the trace depend on the answer of isinstance(object, classes), of pinned classes. False: code of the
+// program decides about it (calls/class_checks.cc).
+bool guardInstanceCheck(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* classes);
 // For a class of the trace, guards its older bases instead of its version. False: it is no class of the
 // trace.
 bool guardBasesOfVirtual(RecordContext& rec, PyTypeObject* type);

@@ -53,7 +53,8 @@ class Objects final : public KnownObjects, public ContainerReads, public Sequenc
   // Virtual objects: see tables/virtual_table.h.
   Shadow newVirtual(VirtualKind kind, PyObject* object) override;
   Shadow newCell(PyObject* cell, Shadow content) override;
-  Shadow newIterator(PyObject* iterator, Shadow shadow, PyObject* object);
+  // `sized`: what it is made of has the same size there in each run.
+  Shadow newIterator(PyObject* iterator, Shadow shadow, PyObject* object, bool sized = true);
   // A constant if all parts are.
   Shadow tupleOf(PyObject* tuple, Shadows parts) override;
   Virtual& virtualOf(Shadow shadow) { return virtuals_[shadow]; }

@@ -110,11 +110,12 @@ bool hasAt(PyObject* container, int64_t at, PyObject* item) {
 }  // namespace
 
 // Describes `iterator`, which was just made for iterating over `object`.
-Shadow Objects::newIterator(PyObject* iterator, Shadow shadow, PyObject* object) {
+Shadow Objects::newIterator(PyObject* iterator, Shadow shadow, PyObject* object, bool sized) {
   Shadow result = newVirtual(VirtualKind::kIterator, iterator);
   Virtual& v = virtualOf(result);
   v.parts = {shadow};
   v.partObjects.push_back(pyapi::newRef(object));
+  v.sized = sized;
   if (const auto state = stateOf(v)) v.index = state->place;
   return result;
 }
@@ -262,22 +263,29 @@ std::optional<Shadow> Objects::advanceView(Shadow view, int64_t at, PyObject* it
 }
 
 // How many items the iterator gives was pinned when it was made. Behind code that may change its container
-// that is pinned again. One that is going to raise, or has ended, asks for nothing.
+// that is pinned again. Of one that is going to raise the size is pinned that makes it do so; one that has
+// ended asks for nothing.
 bool Objects::pinAgain(Virtual& v) {
   v.unpinned = false;
   PyObject* container = v.partObjects[0].get();
   const auto state = stateOf(v);
-  if (container == Py_None || (state && (state->ended || state->broken))) return true;
+  const bool broken = state && state->broken;
+  if (container == Py_None || (state && state->ended)) return true;
+  if (broken && !(v.sized && pyapi::asksForSize(v.object.get()))) return true;
   Shadow shadow = current(v.parts[0]);
   if (shadow.isVirtual() && virtualOf(shadow).kind == VirtualKind::kDictView) {
     container = virtualOf(shadow).partObjects[0].get();
     shadow = current(virtualOf(shadow).parts[0]);
   }
   if (!shadow.isSource()) return true;
-  const bool pinned = PyList_Check(container)          ? roles_.containers.pinLength(shadow, container)
-                      : PyDict_Check(container)        ? roles_.containers.pinKeys(shadow, container)
-                      : PyAnySet_CheckExact(container) ? roles_.containers.pinContainer(shadow, container)
-                                                       : true;
+  if (broken && state->expected == PyObject_Size(container)) {  // its keys have changed, which no guard says
+    roles_.breaks.abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
+    return false;
+  }
+  const bool pinned = PyList_Check(container) || broken ? roles_.containers.pinLength(shadow, container)
+                      : PyDict_Check(container)         ? roles_.containers.pinKeys(shadow, container)
+                      : PyAnySet_CheckExact(container)  ? roles_.containers.pinContainer(shadow, container)
+                                                        : true;
   if (!pinned && roles_.breaks.isLive())
     roles_.breaks.abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
   return pinned;

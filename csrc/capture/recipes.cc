@@ -447,6 +447,13 @@ pyapi::Ref<> membersAsAdded(PyObject* set) {
   return pyapi::membersAsAdded(set);
 }
 
+// True for a container of the trace, and for a view of such a dict.
+bool isMade(Recipes& recipes, Shadow container) {
+  if (container.isVirtual() && recipes.virtuals()[container].kind == VirtualKind::kDictView)
+    return recipes.virtuals()[container].parts[0].isVirtual();
+  return container.isVirtual();
+}
+
 // An iterator of a container, as far as the real one is. One that has ended is made without its container,
 // which may have grown since.
 bool placedIterator(Recipes& recipes, Virtual& v, Recipe& recipe) {
@@ -475,7 +482,10 @@ bool placedIterator(Recipes& recipes, Virtual& v, Recipe& recipe) {
   }
   const bool newSet = v.parts[0].isVirtual() && PyAnySet_CheckExact(container) && place != 0;
   if ((state && !state->movable) || (newSet && !membersAsAdded(container))) return false;
-  const bool plain = !state || state->plain;
+  // Code that is not looked into may change the size of an older dict or set, so the recipe names the size
+  // that it had.
+  const bool named = v.sized && pyapi::asksForSize(object) && !isMade(recipes, v.parts[0]);
+  const bool plain = !state || (state->plain && !named);
   list.constant(maker);
   recipe.parts.push_back(Operand::integer(plain ? place : pyapi::kPlaced));
   list.add(v.parts[0], container);

@@ -15,6 +15,7 @@
 #include "capture/lists.h"
 #include "capture/record/table.h"
 #include "capture/recorder_tables.h"
+#include "capture/shown.h"
 #include "pyapi/abc_registry.h"
 #include "pyapi/code.h"
 #include "pyapi/collector.h"
@@ -396,6 +397,8 @@ Shadow Recorder::caughtException(PyObject* exception) {
     Shadow shadow = objects_.newVirtual(VirtualKind::kException, exception);
     Virtual& v = objects_.virtualOf(shadow);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) {
+      if (!guardNamesIn(context_, PyTuple_GET_ITEM(args, i)) && context_.live())
+        context_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(exception)});
       v.parts.push_back(Shadow::constant());
       v.partObjects.push_back(pyapi::newRef(PyTuple_GET_ITEM(args, i)));
     }

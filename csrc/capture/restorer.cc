@@ -191,6 +191,7 @@ void Restorer::fillIterator(Shadow made, const Recipe& recipe) {
   Virtual& v = rec_.objects.virtualOf(made);
   v.parts = {shadow};
   v.partObjects.push_back(pyapi::newRef(this->object(container)));
+  v.sized = placed;
   v.unpinned = true;
 }
 

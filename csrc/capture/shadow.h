@@ -116,6 +116,7 @@ struct Virtual : Pooled {
   std::vector<NamedRecipe> named;  // by its recipe
   bool shared = false;             // it is the dict of an instance (parts), not an object of its own
   bool forgotten = false;          // unknown code may have changed it: see Objects::current
+  bool sized = false;              // kIterator: its container has the same size in each run when it is made
   bool unpinned = false;  // kIterator: unknown code may have changed its container: see Objects::pinAgain
   bool building = false;  // its recipe is being made
   bool looped = false;    // its recipe, or one below it, is part of a cycle

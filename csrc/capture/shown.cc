@@ -1,5 +1,8 @@
 #include "capture/shown.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "capture/recorder_tables.h"
 #include "capture/special_methods.h"
 #include "pyapi/name_fields.h"
@@ -11,6 +14,12 @@
 namespace kintsugi::capture {
 
 using guard::SourceKind;
+
+namespace {
+
+constexpr const char* kNames[] = {"__name__", "__qualname__"};
+
+}  // namespace
 
 std::optional<Shadow> shownName(RecordContext& rec, Shadow shadow, PyObject* object,
                                 std::string_view attribute) {
@@ -37,7 +46,7 @@ bool guardNames(RecordContext& rec, PyObject* object) {
   if (isRenamed(rec, object)) return false;
   if (const auto known = rec.objects.knownObject(object); known && known->isVirtual())
     return true;  // made in the trace, which knows its names
-  for (const char* attribute : {"__name__", "__qualname__"}) {
+  for (const char* attribute : kNames) {
     if (!rec.live()) return false;
     std::optional<Shadow> name = shownName(rec, Shadow::constant(), object, attribute);
     PyObject* field = pyapi::nameField(object, attribute);
@@ -47,6 +56,23 @@ bool guardNames(RecordContext& rec, PyObject* object) {
   if (PyType_Check(object))
     rec.guards.guardTypeVersion(reinterpret_cast<PyTypeObject*>(object));  // covers `__module__`
   return rec.live();
+}
+
+bool guardNamesIn(RecordContext& rec, PyObject* message) {
+  if (!PyUnicode_Check(message)) return true;
+  std::vector<PyObject*> named;
+  for (const pyapi::Ref<>& object : rec.tables.constants.objects()) {
+    for (const char* attribute : kNames) {
+      PyObject* field = pyapi::nameField(object.get(), attribute);
+      if (field == nullptr) break;
+      const pyapi::Ref<> name = pyapi::readDescriptor(field, object.get());
+      if (!name || PyUnicode_Contains(message, name.get()) == 0) continue;
+      named.push_back(object.get());
+      break;
+    }
+  }
+  PyErr_Clear();
+  return std::ranges::all_of(named, [&rec](PyObject* object) { return guardNames(rec, object); });
 }
 
 bool canFold(RecordContext& rec, Shadow shadow, PyObject* object, bool attributes) {

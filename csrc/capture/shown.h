@@ -21,6 +21,8 @@ void noteRename(RecordContext& rec, PyObject* object, PyObject* attribute);
 bool isRenamed(RecordContext& rec, PyObject* object);
 // The result's text includes the object's names, so these are guarded. False: the trace has set them.
 bool guardNames(RecordContext& rec, PyObject* object);
+// The same for functions and classes of the trace that a message of C code may name.
+bool guardNamesIn(RecordContext& rec, PyObject* message);
 // True if everything that C code can read of the object is pinned with it, so that the result of the call is
 // a constant. An object whose identity alone is pinned may have another state in the next call. `attributes`:
 // the call reads attributes, which a class or module may get anew.

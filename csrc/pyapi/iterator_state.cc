@@ -35,6 +35,10 @@ struct OrderedIterator {
   PyObject_HEAD;
   int kind;
   PyObject* dict;  // null: it has ended
+  Py_ssize_t size;
+  size_t state;       // of the dict: another one after each change
+  PyObject* current;  // the next key; null: it ends
+  PyObject* result;
 };
 
 // Its first field says the next number; a huge one is kept elsewhere.
@@ -77,6 +81,25 @@ bool isDictIterator(const PyTypeObject* type) {
 
 bool isSetIterator(const PyTypeObject* type) {
   return type == &PySetIter_Type && hasSizeOf<SetIterator>(type);
+}
+
+// Iterators of OrderedDict, where they are laid out like here.
+bool isOrderedIterator(const PyTypeObject* type) {
+  static constinit Lazy<bool> fitsSlot;
+  return type == &PyODictIter_Type && fitsSlot.get([] {
+    const Ref<> dict = steal(PyODict_New());
+    bool fits = hasSizeOf<OrderedIterator>(&PyODictIter_Type) && dict &&
+                PyODict_SetItem(dict.get(), Py_Ellipsis, Py_None) == 0;
+    const Ref<> iterator = fits ? steal(PyObject_GetIter(dict.get())) : Ref<>();
+    fits = iterator && as<OrderedIterator>(iterator.get())->dict == dict.get() &&
+           as<OrderedIterator>(iterator.get())->size == 1 &&
+           as<OrderedIterator>(iterator.get())->current == Py_Ellipsis;
+    const size_t state = fits ? as<OrderedIterator>(iterator.get())->state : 0;
+    fits = fits && PyODict_SetItem(dict.get(), Py_None, Py_None) == 0;
+    const Ref<> later = fits ? steal(PyObject_GetIter(dict.get())) : Ref<>();
+    PyErr_Clear();
+    return later && as<OrderedIterator>(later.get())->state != state;
+  });
 }
 
 // The type of the iterators of deques. Null: it is laid out in another way than here.
@@ -200,6 +223,7 @@ std::optional<IteratorState> ofOrdered(PyObject* iterator) {
   state.ended = dict == nullptr;
   if (state.ended) return state;
   if (!PyODict_CheckExact(dict) || !hasPlainKeys(dict)) return std::nullopt;
+  if (isOrderedIterator(Py_TYPE(iterator))) state.expected = as<OrderedIterator>(iterator)->size;
   const Ref<> shown = steal(PyObject_CallMethod(iterator, "__reduce__", nullptr));
   if (!shown) {
     PyErr_Clear();
@@ -246,6 +270,11 @@ std::optional<IteratorState> iteratorState(PyObject* iterator, PyObject* contain
   return std::nullopt;
 }
 
+bool asksForSize(PyObject* iterator) {
+  const PyTypeObject* type = Py_TYPE(iterator);
+  return isDictIterator(type) || isSetIterator(type) || isOrderedIterator(type);
+}
+
 bool placeIterator(PyObject* iterator, const IteratorState& state) {
   PyTypeObject* type = Py_TYPE(iterator);
   if (sequenceIteratorOf(iterator) != nullptr) {  // not by its __setstate__, which ends at the list's end
@@ -257,9 +286,20 @@ bool placeIterator(PyObject* iterator, const IteratorState& state) {
     as<DequeIterator>(iterator)->left = state.left;
     return true;
   }
-  const bool asks = isDictIterator(type) || isSetIterator(type);  // for the size of its container
+  if (isOrderedIterator(type) && as<OrderedIterator>(iterator)->size != state.expected) {
+    auto* real = as<OrderedIterator>(iterator);
+    // Only clear() leaves the state as it was, and an empty dict has probably been cleared.
+    if (real->current != nullptr) {
+      real->state -= 1;
+    } else {
+      real->current = Py_NewRef(Py_None);  // one without a next key would end
+      real->size = state.expected;
+    }
+    return true;
+  }
+  const bool counts = isDictIterator(type) || isSetIterator(type);
   for (int64_t k = 0; k < state.place; ++k) {
-    if (asks && PyObject_LengthHint(iterator, 0) == 0) break;  // it would end instead of raising
+    if (counts && PyObject_LengthHint(iterator, 0) == 0) break;  // it would end instead of raising
     const Ref<> skipped = steal(PyIter_Next(iterator));
     if (!skipped) return PyErr_Occurred() == nullptr;
   }

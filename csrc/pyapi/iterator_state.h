@@ -34,6 +34,10 @@ struct IteratorState {
 // tuple or range a turned copy of that.
 std::optional<IteratorState> iteratorState(PyObject* iterator, PyObject* container);
 
+// True for those of dicts, OrderedDicts and sets, which raise where their container has another size than it
+// had.
+bool asksForSize(PyObject* iterator);
+
 // Puts an iterator that was just made of a container where another one is. False: an exception is pending.
 bool placeIterator(PyObject* iterator, const IteratorState& state);
 

@@ -397,3 +397,74 @@ def test_contents(name: str, backend: str) -> None:
             expected = begun(program, x)
             for function in compiled:
                 assert begun(function, x) == expected, (kind, turn)
+
+
+# --- errors of C code that name a class or function ---
+
+
+class Things:
+    """What operations are tried on: a class, an object and a function that get other names."""
+
+    def __init__(self) -> None:
+        class K:
+            __slots__ = ("s",)
+
+            def m(self, a: Any) -> Any:
+                return a
+
+        def function(a: Any, *, b: Any) -> Any:
+            return a
+
+        self.cls, self.thing, self.function = K, K(), function
+
+
+def entered(thing: Any) -> None:
+    with thing:
+        pass
+
+
+def delegated(thing: Any) -> Any:
+    yield from thing
+
+
+FAILING: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "attribute": lambda thing, cls, function: thing.nope,
+    "attribute of a class": lambda thing, cls, function: cls.nope,
+    "attribute of a function": lambda thing, cls, function: function.nope,
+    "special method": lambda thing, cls, function: thing.__iadd__(1),
+    "setattr": lambda thing, cls, function: setattr(thing, "other", 1),
+    "add": lambda thing, cls, function: thing + 1,
+    "less": lambda thing, cls, function: thing < 1,
+    "call": lambda thing, cls, function: thing(),
+    "subscript": lambda thing, cls, function: thing[0],
+    "len": lambda thing, cls, function: len(thing),
+    "iteration": lambda thing, cls, function: [item for item in thing],
+    "unpacking": lambda thing, cls, function: (*thing,),
+    "yield from": lambda thing, cls, function: list(delegated(thing)),
+    "with": lambda thing, cls, function: entered(thing),
+    "too few": lambda thing, cls, function: thing.m(),
+    "too many": lambda thing, cls, function: thing.m(1, 2),
+    "constructor": lambda thing, cls, function: cls(1),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", FAILING)
+def test_errors_name_what_is_called_otherwise_now(name: str, backend: str) -> None:
+    def program(x: torch.Tensor, thing: Any, cls: Any, function: Any) -> Any:
+        try:
+            return x, FAILING[name](thing, cls, function)
+        except (AttributeError, TypeError) as error:
+            return x * 2, str(error)
+
+    compiled = compile_with(program, backend)
+    ours, theirs = Things(), Things()
+    for call in range(8):
+        if call in (3, 6):
+            for one in (ours, theirs):
+                one.cls.__name__ = one.cls.__qualname__ = f"Other{call}"
+                one.cls.m.__qualname__ = f"Other{call}.method"
+                one.function.__qualname__ = f"function{call}"
+        x = torch.full((2,), float(call))
+        found = compiled(x, ours.thing, ours.cls, ours.function)
+        assert describe(found) == describe(program(x, theirs.thing, theirs.cls, theirs.function)), call

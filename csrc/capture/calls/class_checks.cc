@@ -113,10 +113,7 @@ Flow isinstanceModel(CallContext& ctx, Shadow& result) {
   PyObject* object = ctx.args[0];
   Shadow classes = ctx.shadows[1];
   if (!pinClasses(ctx.rec, classes, ctx.args[1])) return run(ctx);
-  if (ctx.shadows[0].isSource()) ctx.rec.guards.guardType(ctx.shadows[0], object);
-  const bool same = reinterpret_cast<PyObject*>(Py_TYPE(object)) == ctx.args[1];
-  if (!same && (mayOverrideClass(object) || !guardAnswer(ctx.rec, Py_TYPE(object), ctx.args[1], true)))
-    return opaqueModel(ctx, result);
+  if (!guardInstanceCheck(ctx.rec, ctx.shadows[0], object, ctx.args[1])) return opaqueModel(ctx, result);
   return constantAnswer(ctx, result);
 }
 
@@ -137,6 +134,12 @@ constexpr ModelRow kRows[] = {
 };
 
 }  // namespace
+
+bool guardInstanceCheck(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* classes) {
+  if (shadow.isSource()) rec.guards.guardType(shadow, object);
+  const bool same = reinterpret_cast<PyObject*>(Py_TYPE(object)) == classes;
+  return same || (!mayOverrideClass(object) && guardAnswer(rec, Py_TYPE(object), classes, true));
+}
 
 void registerClassCheckModels() { addTable<kRows>(); }
 

@@ -84,7 +84,7 @@ Flow iteratorOf(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
   f.drop(1);
-  f.push(rec.objects.newIterator(act.peek(1), shadow, object.get()));
+  f.push(rec.objects.newIterator(act.peek(1), shadow, object.get(), !open));
   return flow;
 }
 

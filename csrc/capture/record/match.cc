@@ -1,4 +1,7 @@
 // Record handlers: structural pattern matching.
+#include <optional>
+#include <vector>
+
 #include "capture/attributes.h"
 #include "capture/classes.h"
 #include "capture/record/fallback.h"
@@ -6,6 +9,7 @@
 #include "capture/tables/pauses.h"
 #include "pyapi/code.h"
 #include "pyapi/opcodes.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -21,9 +25,10 @@ Flow matchKind(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr&
 
 Flow getLen(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* object = act.peek(1);
-  bool known =
+  const bool known =
       PyTuple_Check(object) || PyList_Check(object) || PyDict_Check(object) || PyUnicode_Check(object);
-  if (!known || !rec.guards.pinLength(f.top(), object)) rec.abort(diag::Code::KTG0101, {"len"});
+  if (!known || pythonMethod(object, "__len__") != nullptr || !rec.guards.pinLength(f.top(), object))
+    rec.abort(diag::Code::KTG0101, {"len"});
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.push(Shadow::constant());
   return flow;
@@ -53,37 +58,80 @@ Flow matchKeys(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr&
   return flow;
 }
 
+// The names that positional patterns stand for, as read by a plan: `__match_args__` of the class. Null: there
+// are none (`int(x)`). Nothing: reading them runs code of the program.
+std::optional<pyapi::Ref<>> positionalNames(RecordContext& rec, Shadow shadow, PyObject* cls) {
+  static PyObject* name = PyUnicode_InternFromString("__match_args__");
+  AttributePlan plan = planAttribute(rec, shadow, cls, name);
+  if (plan.how == AttributePlan::kRaises) return pyapi::Ref<>{};
+  if (plan.how != AttributePlan::kKnown) return std::nullopt;
+  const Paused paused(rec.pauses);
+  pyapi::Ref<> names = pyapi::steal(PyObject_GetAttr(cls, name));
+  PyErr_Clear();
+  if (!names || !rec.guards.pinDeep(plan.shadow, names.get())) return std::nullopt;
+  return names;
+}
+
+// The attributes that a class pattern reads, in their order. Ends early where the pattern does not match or
+// is an error.
+std::vector<PyObject*> namesOfPattern(PyObject* positional, Py_ssize_t count, PyObject* keywords) {
+  std::vector<PyObject*> names;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    const bool has =
+        positional != nullptr && PyTuple_CheckExact(positional) && i < PyTuple_GET_SIZE(positional);
+    PyObject* name = has ? PyTuple_GET_ITEM(positional, i) : nullptr;
+    if (name == nullptr || !PyUnicode_CheckExact(name)) return {};  // an error before the others are read
+    names.push_back(name);
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keywords); ++i) names.push_back(PyTuple_GET_ITEM(keywords, i));
+  return names;
+}
+
+// Describes what `case Class(a, b=c)` takes of an object. False: what decides about it, or an attribute, runs
+// code of the program.
+bool describeMatch(RecordContext& rec, ShadowFrame& f, Activation& act, Py_ssize_t count, Shadows& values) {
+  PyObject *keywords = act.peek(1), *cls = act.peek(2), *subject = act.peek(3);
+  const Shadow shadow = f.top(3);
+  if (!PyType_Check(cls)) return true;  // an error
+  if (!guardInstanceCheck(rec, shadow, subject, cls)) return false;
+  {
+    const Paused paused(rec.pauses);
+    const int matches = PyObject_IsInstance(subject, cls);
+    PyErr_Clear();
+    if (matches != 1) return true;
+  }
+  std::vector<PyObject*> names;
+  if (count == 0) {
+    names = namesOfPattern(nullptr, 0, keywords);
+  } else {
+    auto positional = positionalNames(rec, f.top(2), cls);
+    if (!positional) return false;
+    const bool itself =
+        !*positional && count == 1 && pyapi::matchesSelf(reinterpret_cast<PyTypeObject*>(cls));
+    if (!*positional && !itself) return true;  // an error
+    if (itself) values.push_back(shadow);
+    names = namesOfPattern(positional->get(), itself ? 0 : count, keywords);
+  }
+  for (PyObject* name : names) {
+    AttributePlan plan = planAttribute(rec, shadow, subject, name);
+    if (plan.how == AttributePlan::kRaises) return true;  // no match
+    if (plan.how != AttributePlan::kKnown) return false;
+    const Paused paused(rec.pauses);
+    pyapi::Ref<> value = pyapi::steal(PyObject_GetAttr(subject, name));
+    PyErr_Clear();
+    values.push_back(virtualShadowOf(rec, plan.shadow, value.get()));
+  }
+  return true;
+}
+
 // `case Class(a, b=c)`. Stack: subject, class, names. Attributes are read as plans say; anything but plain
 // reads ends the recording.
 Flow matchClass(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  PyObject *names = act.peek(1), *cls = act.peek(2), *subject = act.peek(3);
-  Shadow shadow = f.top(3);
-  auto count = static_cast<Py_ssize_t>(in.arg);
-  if (!pinClasses(rec, f.top(2), cls)) return rec.execute(act, in);
-  rec.guards.guardType(shadow, subject);
-  rec.guards.guardTypeVersion(Py_TYPE(subject));
+  if (!pinClasses(rec, f.top(2), act.peek(2))) return rec.execute(act, in);
   Shadows values;
-  bool matches = PyObject_IsInstance(subject, cls) == 1;
-  pyapi::Ref<> arguments =
-      pyapi::steal(count > 0 && matches ? PyObject_GetAttrString(cls, "__match_args__") : nullptr);
-  PyErr_Clear();
-  bool itself = count == 1 && matches && !arguments;  // for `int(x)`, `str(x)` and the like: the subject
-  Py_ssize_t total = matches ? count + PyTuple_GET_SIZE(names) : 0;
-  if (itself) values.push_back(shadow);
-  for (Py_ssize_t i = itself ? 1 : 0; i < total; ++i) {
-    PyObject* name =
-        i < count
-            ? (arguments && PyTuple_Check(arguments.get()) ? PyTuple_GET_ITEM(arguments.get(), i) : nullptr)
-            : PyTuple_GET_ITEM(names, i - count);
-    if (name == nullptr) break;
-    AttributePlan plan = planAttribute(rec, shadow, subject, name);
-    if (plan.how != AttributePlan::kKnown) {
-      rec.abort(diag::Code::KTG0106, {"MATCH_CLASS"});
-      break;
-    }
-    pyapi::Ref<> value = pyapi::steal(PyObject_GenericGetAttr(subject, name));
-    PyErr_Clear();
-    values.push_back(virtualShadowOf(rec, plan.shadow, value.get()));
+  if (!describeMatch(rec, f, act, static_cast<Py_ssize_t>(in.arg), values)) {
+    rec.abort(diag::Code::KTG0106, {"MATCH_CLASS"});
+    return rec.execute(act, in);
   }
   Flow flow;
   {

@@ -175,14 +175,16 @@ TEST(Recipes, OfIteratorsSayWhereTheRealOnesAre) {
   run("from operator import pos as ended\n"  // in the place of the polyfill
       "items = [1, 2, 3]; plain = iter(items); next(plain); next(plain)\n"
       "keys = iter({1: 2}); next(keys)\n"
+      "other = iter({1: 2}); next(other)\n"
       "turned = reversed(items); next(turned)\n"
       "changed = {1: 2}; stale = iter(changed); changed[3] = 4\n"
       "over = iter([]); next(over, None)\n"
       "short = [1, 2]; beyond = iter(short); next(beyond); next(beyond); short.clear()");
   Fixture f;
-  const auto iterator = [&](const char* expression, const char* container) {
+  const auto iterator = [&](const char* expression, const char* container, bool sized = false) {
     const Shadow shadow = f.make(VirtualKind::kIterator, expression, {Shadow::source(5)});
     f.virtuals[shadow].partObjects.push_back(value(container));
+    f.virtuals[shadow].sized = sized;
     return f.recipeOf(shadow);
   };
   const ir::Recipe plain = iterator("plain", "items");
@@ -192,6 +194,10 @@ TEST(Recipes, OfIteratorsSayWhereTheRealOnesAre) {
   EXPECT_EQ(keys.kind, RecipeKind::kIterator);
   EXPECT_EQ(f.constantAt(keys.parts[0]), PyDict_GetItemString(PyEval_GetBuiltins(), "iter"));
   EXPECT_EQ(keys.parts[1].i, 1);
+  const ir::Recipe sized = iterator("other", "{1: 2}", true);  // the size of an older dict is part of it
+  ASSERT_EQ(sized.parts.size(), 6U);
+  EXPECT_EQ(sized.parts[1].i, pyapi::kPlaced);
+  EXPECT_EQ(sized.parts[5].i, 1);
   const ir::Recipe turned = iterator("turned", "items");
   EXPECT_EQ(f.constantAt(turned.parts[0]), reinterpret_cast<PyObject*>(&PyReversed_Type));
   EXPECT_EQ(turned.parts[1].i, pyapi::kPlaced);
