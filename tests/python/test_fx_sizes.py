@@ -200,6 +200,37 @@ def test_decisions_behind_writes_and_random_numbers() -> None:
         assert mine.equal(theirs)
 
 
+@pytest.mark.parametrize("refused", ["checkpoint", "step"])
+def test_decisions_in_graphs_that_a_backend_takes_in_pieces(refused: str) -> None:
+    """A piece must not find that it is for other sizes when those before it have written."""
+
+    def inside(y: torch.Tensor) -> torch.Tensor:
+        y = y.sin()
+        if y.shape[0] > 4:
+            y = y * 2
+        return y.cos()
+
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = x * w
+        x.add_(1)
+        if refused == "checkpoint":
+            return checkpoint(inside, y, use_reentrant=False)
+        y.register_hook(lambda gradient: gradient * 2)
+        return inside(y)
+
+    def refuses(gm: Any, inputs: Any) -> Any:
+        if any(refused in str(node.target) for node in gm.graph.nodes):
+            raise ValueError("only what is plain")
+        return gm.forward
+
+    compiled = kintsugi.compile(f, backend=refuses, dynamic=True)
+    for rows in (5, 6, 3, 8, 2):
+        w = torch.ones(3, requires_grad=True)
+        mine, theirs = torch.zeros(rows, 3), torch.zeros(rows, 3)
+        assert compiled(mine, w).equal(f(theirs, w)), rows
+        assert mine.equal(theirs)
+
+
 def test_decisions_on_sizes_that_data_makes() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         rows = x[x[:, 0] > 0].sin()

@@ -510,9 +510,17 @@ def _varying(segment: Segment) -> list[int]:
     return sorted(numbers | set(segment.get("dynamic") or ()))
 
 
+def _asks(segment: Segment) -> bool:
+    return any(op["target"] in checks.GUARDS for op in regions.flat(segment["ops"]))
+
+
 def _is_open(segment: Segment) -> bool:
-    asks = any(op["target"] in checks.GUARDS for op in regions.flat(segment["ops"]))
-    return asks or bool(_varying(segment)) or _sizes_of_data(segment)
+    return _asks(segment) or bool(_varying(segment)) or _sizes_of_data(segment)
+
+
+def _is_checked(segment: Segment) -> bool:
+    """Does it take anything for granted of sizes?"""
+    return _asks(segment) or any(map(checks.gives_list, _operators(segment["ops"])))
 
 
 def _declined(*_inputs: Any) -> Any:
@@ -629,7 +637,7 @@ class _Specialized:
             if not _has_pieces(self._segment):
                 raise
             # A piece may find that it is none for these sizes when those before it have written.
-            undone = self._writes and any(map(checks.gives_list, _operators(self._segment["ops"])))
+            undone = self._writes and _is_checked(self._segment)
             self._pieces = _declined if undone else _in_pieces(self._segment, self._compile_piece, error)
         return self._pieces, inputs
 
