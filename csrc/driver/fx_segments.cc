@@ -82,7 +82,8 @@ class Describer {
     bool ok = dict && setIn(dict.get(), "name", textObject(name)) &&
               setIn(dict.get(), "inputs", ids(inputs_)) && setIn(dict.get(), "input_names", names()) &&
               setIn(dict.get(), "dynamic", dynamicInputs()) && setIn(dict.get(), "open_sizes", openSizes()) &&
-              setIn(dict.get(), "ops", operations()) && setIn(dict.get(), "outputs", ids(outputs_));
+              setIn(dict.get(), "ops", operations()) && setIn(dict.get(), "writes", pyapi::newRef(writes() ? Py_True : Py_False)) &&
+              setIn(dict.get(), "outputs", ids(outputs_));
     return ok ? std::move(dict) : Ref<>();
   }
 
@@ -146,6 +147,18 @@ class Describer {
       }
     }
     return list;
+  }
+
+  // Does it write to tensors? Schemas do not say so of all operators.
+  bool writes() {
+    bool any = false;
+    forEachGraphInstruction([&](const Instruction& ins) {
+      if (ins.op != Op::kAten) return true;
+      const torchapi::OpEffects effects = torchapi::opEffects(trace_.opNames[ins.opName]);
+      any = any || effects.writes || effects.writesUnseen;
+      return true;
+    });
+    return any;
   }
 
   // Of each of these: the dimensions whose size may differ. None: all, or it is a number.

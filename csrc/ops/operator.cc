@@ -42,6 +42,7 @@ constexpr std::array<int8_t, 2> quietOperands(std::initializer_list<int8_t> give
 #define KTG_KEEPS_NOTHING .with(Trait::kKeepsNothing)
 #define KTG_SIZES_OF_DATA .with(Trait::kSizesOfData)
 #define KTG_RAISES_OF_DATA .with(Trait::kRaisesOfData)
+#define KTG_LAYS_OUT_OTHERWISE .with(Trait::kLaysOutOtherwise)
 #define KTG_WRITES_UNMARKED .with(Trait::kWritesUnmarked)
 #define KTG_REPLACES_TENSOR .with(Trait::kReplacesTensor)
 #define KTG_NEW_FORM(op) .with(&OperatorInfo::newForm, Operator::op)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/segments.h"
+#include "ops/operator.h"
 
 namespace kintsugi::passes {
 
@@ -20,6 +21,8 @@ class Finder {
         traits_(traits),
         ofData_(trace.values.size()),
         ofSizes_(trace.values.size()),
+        inexact_(trace.values.size()),
+        unsure_(trace.values.size()),
         made_(trace.values.size()) {
     found_.bySymbols.resize(trace.code.size());
     found_.byData.resize(trace.code.size());
@@ -50,6 +53,9 @@ class Finder {
   void placeOperator(const Instruction& ins, size_t at) {
     const OperatorTraits traits = traits_(trace_.opNames[ins.opName]);
     const bool given = usesAny(ins, ofData_);
+    const bool unsure = trace_.operatorOf(ins) == ops::Operator::kUnknown ||
+                        ops::has(trace_.opNames[ins.opName], ops::Trait::kLaysOutOtherwise) ||
+                        usesAny(ins, unsure_);
     found_.byData[at] = given && traits.countOfSizes;
     const bool data = given || traits.sizesOfData || (traits.sizesFromMask && mayTakeMask(ins));
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
@@ -57,17 +63,29 @@ class Finder {
       const bool open = type.kind != TypeKind::kTensor || !trace_.hasFixedSizes(type);
       ofData_[ins.firstResult + r] = open && (type.kind != TypeKind::kTensor || data);
       made_[ins.firstResult + r] = type.kind == TypeKind::kTensor;
+      unsure_[ins.firstResult + r] = unsure;
     }
   }
 
   void placeNumber(const Instruction& ins) {
-    const bool asks = ins.op == Op::kSize || ins.op == Op::kStride || ins.op == Op::kNumel;
     const bool data = usesAny(ins, ofData_);
-    const bool sizes = asks || usesAny(ins, ofSizes_);
+    const bool sizes = ins.op == Op::kSize || ins.op == Op::kNumel || usesAny(ins, ofSizes_);
+    const bool inexact = ins.op == Op::kStride || isOfFloats(ins) || usesAny(ins, inexact_);
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       ofData_[ins.firstResult + r] = data;
-      ofSizes_[ins.firstResult + r] = sizes && !data;
+      ofSizes_[ins.firstResult + r] = sizes && !data && !inexact;
+      inexact_[ins.firstResult + r] = inexact;
     }
+  }
+
+  // Symbols are computed with as in algebra, which floats are not.
+  bool isOfFloats(const Instruction& ins) const {
+    const auto isFloat = [this](const ir::Operand& operand) {
+      return operand.kind == ir::OperandKind::kFloat ||
+             (operand.isValue() && trace_.values[operand.id].kind == TypeKind::kFloat);
+    };
+    return (ins.resultCount != 0 && trace_.values[ins.firstResult].kind == TypeKind::kFloat) ||
+           std::ranges::any_of(trace_.operandsOf(ins), isFloat);
   }
 
   bool isBySymbols(const Instruction& ins) const {
@@ -76,9 +94,19 @@ class Finder {
     const auto operands = trace_.operandsOf(ins);
     if (!operands[0].isValue()) return false;
     const ValueId asked = operands[0].id;
-    return ofNumber
-               ? ofSizes_[asked]
-               : made_[asked] && !ofData_[asked] && isPlain(trace_.metas[static_cast<size_t>(operands[1].i)]);
+    if (ofNumber) return ofSizes_[asked];
+    const ir::TensorDesc& desc = trace_.metas[static_cast<size_t>(operands[1].i)];
+    return made_[asked] && !ofData_[asked] && isPlain(desc) &&
+           (!saysLayout(desc) || isLayoutSure(desc, asked));
+  }
+
+  static bool saysLayout(const ir::TensorDesc& desc) {
+    return desc.contiguity != ir::Contiguity::kEither || (desc.isFixed() && !desc.strides.empty());
+  }
+  // Are the strides of a tensor of the graph those of the fake one? A stride of a single element need not be.
+  bool isLayoutSure(const ir::TensorDesc& desc, ValueId asked) const {
+    return !unsure_[asked] &&
+           (desc.isOpen() || std::ranges::all_of(desc.sizes, [](int64_t size) { return size > 1; }));
   }
 
   // Does it say nothing but what checks.py can ask a tensor of the graph?
@@ -103,6 +131,8 @@ class Finder {
   const OperatorTraitsFn traits_;
   std::vector<bool> ofData_;   // by value: a number that data says, or a tensor with such sizes
   std::vector<bool> ofSizes_;  // by value: a number that follows from sizes, and not from data
+  std::vector<bool> inexact_;  // by value: a number of floats or strides
+  std::vector<bool> unsure_;   // by value: a tensor whose strides a fake one may not have
   std::vector<bool> made_;     // by value: a tensor that an operator of the trace makes
   std::vector<ValueId> used_;
   SizeDecisions found_;

@@ -6,6 +6,7 @@
 //   %3 = aten.nonzero.default %0          its sizes follow from what is in %0
 //   %4, %5 = aten.unbind.int %3, 0        two rows when it was recorded: nobody knows before the run
 //
+// Floats that are computed of sizes, and strides that fake tensors may not have, are no decision by symbols.
 // Instructions ask in each run and leave the trace where it is otherwise. A graph asks when it is compiled,
 // of symbols that stand for the sizes of its inputs (python/kintsugi/backends/checks.py). Where data decides,
 // it can't, and ends in front of the instruction.

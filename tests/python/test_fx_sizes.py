@@ -200,6 +200,77 @@ def test_decisions_behind_writes_and_random_numbers() -> None:
         assert mine.equal(theirs)
 
 
+@pytest.mark.parametrize(
+    "decision",
+    [
+        lambda n: n * 0.1 * 10 > n,
+        lambda n: n * 0.1 * 3 == n * 0.3,
+        lambda n: 0.1 + n * 1.0 + 0.2 == n + 0.3,
+        lambda n: max(n * 0.1 * 3, n * 0.3) > n * 0.3,
+        lambda n: int(n * 0.1 * 10) < n,
+        lambda n: n**-0.5 * n**0.5 == 1,
+    ],
+    ids=["above", "equal", "sum", "max", "truncated", "powers"],
+)
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_floats_of_sizes_are_no_algebra(decision: Callable[[int], bool], dynamic: bool | None) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        return y + 8 if decision(y.shape[0]) else y - 8
+
+    compiled = kintsugi.compile(f, backend=lambda gm, inputs: gm.forward, dynamic=dynamic)
+    for rows in (5, 8, 3, 6, 7, 9, 12, 14, 10, 11):
+        x = torch.ones(rows, 2)
+        assert compiled(x).equal(f(x)), rows
+
+
+MADE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "mul": lambda x: x * 2,
+    "sort": lambda x: x.sort(0).values,
+    "frexp": lambda x: torch.frexp(x).mantissa,
+    "logsigmoid": torch.nn.functional.logsigmoid,
+    "batch_norm": lambda x: torch.nn.functional.batch_norm(x, None, None, training=True),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_fake_tensors_do_not_decide_on_strides(name: str) -> None:
+    """Those of a single element, and those of some operators, are not what the operator makes."""
+
+    made = MADE[name]
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = made(x)
+        if y.stride(0) == 1:
+            y = y + 1
+        return y * 2 if y.is_contiguous() else y * 3
+
+    compiled = kintsugi.compile(f, backend=lambda gm, inputs: gm.forward, dynamic=True)
+    given = [torch.ones(5, 3), torch.ones(6, 3), torch.ones(3, 4).t(), torch.ones(3, 2).t(), torch.ones(3, 7)]
+    if name != "batch_norm":  # which raises for a single row
+        given.append(torch.ones(3, 1).t())
+    for x in given:
+        for _ in range(2):
+            assert compiled(x).equal(f(x)), x.shape
+
+
+def test_a_check_behind_writes_that_no_schema_names() -> None:
+    """Batch norm writes to its running statistics; what has no fake kernel is asked in the run alone."""
+    norms = [torch.nn.BatchNorm1d(3) for _ in range(2)]
+
+    def f(x: torch.Tensor, norm: torch.nn.Module) -> torch.Tensor:
+        z = doubled(norm(x))
+        for row in z:
+            z = z + row
+        return z
+
+    compiled = kintsugi.compile(f, backend=lambda gm, inputs: gm.forward, dynamic=True)
+    for rows in (5, 5, 6, 4, 5):
+        x = torch.randn(rows, 3)
+        assert compiled(x, norms[0]).equal(f(x, norms[1]))
+        assert norms[0].running_mean.equal(norms[1].running_mean)
+
+
 @pytest.mark.parametrize("refused", ["checkpoint", "step"])
 def test_decisions_in_graphs_that_a_backend_takes_in_pieces(refused: str) -> None:
     """A piece must not find that it is for other sizes when those before it have written."""

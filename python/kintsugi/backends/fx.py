@@ -30,6 +30,7 @@ wait until they are done, and describes each one as a dict:
             {"target": "region", "opens": True, "by": entered, "given": [0]},   # what follows is an activation
             {"target": "region", "opens": False, "by": left, "given": []},      # checkpoint, up to here
         ],
+        "writes": False,                       # optional: an operator writes to tensors, whatever its schema says
         "outputs": [2, None, 0],               # value ids; None stays None
     }
 
@@ -51,9 +52,11 @@ sizes and numbers that they see for constants, so a segment with dynamic inputs 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import itertools
 import keyword
+import logging
 import operator as python_operator
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -318,7 +321,7 @@ def build_graph(segment: Segment, symbols: symbolic.Symbols | None = None) -> fx
     checking = _is_open(segment)
     module = _Builder(segment, symbols is not None, checking).build()
     reached = _add_meta(module, tensors(segment["example_inputs"]), symbols)
-    if checking and checks.take_out(module, reached, _NUMBERS) and _writes(segment):
+    if checking and checks.take_out(module, reached, _NUMBERS) and _changes(segment):
         raise checks.OtherSizes("it is seen in a run alone, and what the graph has written by then stays")
     return module
 
@@ -355,6 +358,17 @@ def _open_inputs(inputs: Sequence[Any]) -> list[Any]:
     return [value for value in inputs if _is_input(value, True)]
 
 
+# Are fake tensors running through a graph to see how far they come?
+_trying: contextvars.ContextVar[bool] = contextvars.ContextVar("_trying", default=False)
+
+
+@functools.cache
+def _hush() -> None:
+    """Torch logs as an error what fails while we are trying. Where a backend fails on it, too, it is said there."""
+    for name in ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes"):
+        logging.getLogger(name).addFilter(lambda record: not _trying.get())
+
+
 def _add_meta(
     module: fx.GraphModule, example_inputs: Sequence[Any], symbols: symbolic.Symbols | None
 ) -> Container[fx.Node] | None:
@@ -367,6 +381,8 @@ def _add_meta(
     # An operator with no fake implementation, or one whose result's shape depends on data, ends the propagation: the
     # meta data is a help for backends, and they do without it.
     kept_mode = torch.set_grad_enabled(torch.is_grad_enabled())  # which the graph may change
+    _hush()
+    trying = _trying.set(True)
     run = FakeTensorProp(module, mode)
     run.garbage_collect_values = False
     reached: Container[fx.Node] | None = run.env
@@ -380,6 +396,8 @@ def _add_meta(
         raise
     except Exception:
         pass
+    finally:
+        _trying.reset(trying)
     for node in module.graph.nodes:
         if node.op == "placeholder" and "val" in node.meta:
             node.meta["example_value"] = node.meta["val"]
@@ -486,6 +504,11 @@ def _operators(ops: Sequence[Mapping[str, Any]]) -> list[torch._ops.OpOverload]:
 
 def _writes(segment: Segment) -> bool:
     return any(operator._schema.is_mutable for operator in _operators(segment["ops"]))
+
+
+def _changes(segment: Segment) -> bool:
+    """Does it write to tensors, also where a schema does not say so?"""
+    return bool(segment.get("writes")) or _writes(segment)
 
 
 def _acts(ops: Sequence[Mapping[str, Any]]) -> bool:
@@ -637,7 +660,7 @@ class _Specialized:
             if not _has_pieces(self._segment):
                 raise
             # A piece may find that it is none for these sizes when those before it have written.
-            undone = self._writes and _is_checked(self._segment)
+            undone = _changes(self._segment) and _is_checked(self._segment)
             self._pieces = _declined if undone else _in_pieces(self._segment, self._compile_piece, error)
         return self._pieces, inputs
 

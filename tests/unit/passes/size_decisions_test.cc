@@ -32,8 +32,8 @@ class Chain {
     value_ = append(Op::kAten, Operand::value(value_), name, TypeKind::kTensor, open);
     return *this;
   }
-  Chain& size() {
-    value_ = append(Op::kSize, Operand::value(value_), {}, TypeKind::kInt, true);
+  Chain& size(Op op = Op::kSize) {
+    value_ = append(op, Operand::value(value_), {}, TypeKind::kInt, true);
     return *this;
   }
   Chain& read(std::string_view name) {
@@ -42,7 +42,7 @@ class Chain {
   }
   Chain& number(Op op) {
     const Operand operands[] = {Operand::value(value_), Operand::integer(1)};
-    const ir::Type type{TypeKind::kInt, ir::kNone};
+    const ir::Type type{op == Op::kToFloat ? TypeKind::kFloat : TypeKind::kInt, ir::kNone};
     value_ = trace_.code[trace_.append(op, operands, {&type, 1}, ir::kNone)].firstResult;
     return *this;
   }
@@ -51,8 +51,11 @@ class Chain {
     trace_.append(Op::kGuardValue, operands, {}, ir::kNone);
     return *this;
   }
-  Chain& meta() {
-    const Operand operands[] = {Operand::value(value_), Operand::integer(1)};
+  Chain& meta(bool contiguous = false) {
+    trace_.metas.push_back(trace_.metas[1]);
+    trace_.metas.back().contiguity = contiguous ? ir::Contiguity::kContiguous : ir::Contiguity::kEither;
+    const auto number = static_cast<int64_t>(trace_.metas.size() - 1);
+    const Operand operands[] = {Operand::value(value_), Operand::integer(number)};
     trace_.append(Op::kGuardMeta, operands, {}, ir::kNone);
     return *this;
   }
@@ -111,6 +114,20 @@ TEST(SizeDecisionsTest, GuardsOfSizesAreBySymbols) {
   EXPECT_TRUE(Chain().size().guard().lastIsBySymbols());
   EXPECT_TRUE(Chain().then("aten.relu.default").size().guard().lastIsBySymbols());
   EXPECT_TRUE(Chain().then("aten.relu.default").size().number(Op::kIntAdd).guard().lastIsBySymbols());
+}
+
+TEST(SizeDecisionsTest, FloatsAndStridesAreNot) {
+  EXPECT_FALSE(Chain().size().number(Op::kToFloat).guard().lastIsBySymbols());
+  EXPECT_FALSE(Chain().size().number(Op::kToFloat).number(Op::kToInt).guard().lastIsBySymbols());
+  EXPECT_FALSE(Chain().size(Op::kStride).guard().lastIsBySymbols());
+  EXPECT_FALSE(Chain().size(Op::kStride).number(Op::kIntAdd).guard().lastIsBySymbols());
+}
+
+TEST(SizeDecisionsTest, LayoutOfWhatIsNotKnown) {
+  EXPECT_TRUE(Chain().then("aten.relu.default").meta(true).lastIsBySymbols());
+  EXPECT_FALSE(Chain().then("aten.sort.default").meta(true).lastIsBySymbols());
+  EXPECT_FALSE(Chain().then("aten.batch_norm.default").then("aten.relu.default").meta(true).lastIsBySymbols());
+  EXPECT_TRUE(Chain().then("aten.sort.default").meta().lastIsBySymbols());
 }
 
 TEST(SizeDecisionsTest, GuardsOfDataAreNot) {
