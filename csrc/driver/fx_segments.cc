@@ -82,7 +82,8 @@ class Describer {
     bool ok = dict && setIn(dict.get(), "name", textObject(name)) &&
               setIn(dict.get(), "inputs", ids(inputs_)) && setIn(dict.get(), "input_names", names()) &&
               setIn(dict.get(), "dynamic", dynamicInputs()) && setIn(dict.get(), "open_sizes", openSizes()) &&
-              setIn(dict.get(), "ops", operations()) && setIn(dict.get(), "writes", pyapi::newRef(writes() ? Py_True : Py_False)) &&
+              setIn(dict.get(), "ops", operations()) &&
+              setIn(dict.get(), "writes", pyapi::newRef(writes() ? Py_True : Py_False)) &&
               setIn(dict.get(), "outputs", ids(outputs_));
     return ok ? std::move(dict) : Ref<>();
   }

@@ -49,13 +49,26 @@ class Finder {
     return std::ranges::any_of(used_, [&](ValueId value) { return which[value]; });
   }
 
+  // May the operator lay its results out otherwise than torch's function for fake tensors says? A write gives
+  // back its argument, and what attention makes is laid out as the queries are, whatever its mask.
+  bool isUnsure(const Instruction& ins) {
+    const std::string_view name = trace_.opNames[ins.opName];
+    const ops::Operator op = trace_.operatorOf(ins);
+    const bool known =
+        op != ops::Operator::kUnknown || ops::has(name, ops::Trait::kFresh) || ops::isInPlace(name);
+    if (!known || ops::has(name, ops::Trait::kLaysOutOtherwise)) return true;
+    const int8_t mask = ops::infoOf(op).attention.mask;
+    if (mask < 0) return usesAny(ins, unsure_);
+    used_.clear();
+    ir::collectValues(trace_, trace_.operandsOf(ins).first(static_cast<size_t>(mask)), used_);
+    return std::ranges::any_of(used_, [&](ValueId value) { return unsure_[value]; });
+  }
+
   // A number that an operator gives was read from data.
   void placeOperator(const Instruction& ins, size_t at) {
     const OperatorTraits traits = traits_(trace_.opNames[ins.opName]);
     const bool given = usesAny(ins, ofData_);
-    const bool unsure = trace_.operatorOf(ins) == ops::Operator::kUnknown ||
-                        ops::has(trace_.opNames[ins.opName], ops::Trait::kLaysOutOtherwise) ||
-                        usesAny(ins, unsure_);
+    const bool unsure = isUnsure(ins);
     found_.byData[at] = given && traits.countOfSizes;
     const bool data = given || traits.sizesOfData || (traits.sizesFromMask && mayTakeMask(ins));
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
