@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from operator_samples import DRAWING, SAMPLES, f, i, overload
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -534,6 +535,52 @@ def test_layout_roles() -> None:
             assert lies_last(made), name
             assert row["layout"] == "product" or not lies_last(plain), name
     assert seen == {"same", "reads", "product"}
+
+
+def _reversed_in_memory(x: torch.Tensor) -> torch.Tensor:
+    order = tuple(range(x.dim()))[::-1]
+    return torch.empty([x.shape[d] for d in order], dtype=x.dtype).permute(order).copy_(x)
+
+
+WAYS: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    torch.clone,
+    lambda x: _reversed_in_memory(x) if x.dim() > 1 else x.clone(),
+    lambda x: x.clone(memory_format=torch.channels_last) if x.dim() == 4 else x.clone(),
+    lambda x: x[:1].expand_as(x) if x.dim() > 1 else x.clone(),
+]
+
+
+def _layouts(name: str, sample: Any, way: Callable[[torch.Tensor], torch.Tensor]) -> list[list[bool]]:
+    """Which results are contiguous: the operator's, and those for fake tensors. Nothing where it takes no such input."""
+    given = tree_map(lambda x: way(x) if isinstance(x, torch.Tensor) else x, sample)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fakes = tree_map(lambda x: mode.from_tensor(x) if isinstance(x, torch.Tensor) else x, given)
+    try:
+        made = overload(name)(*given)
+        with mode:
+            formal = overload(name)(*fakes)
+    except (RuntimeError, NotImplementedError):
+        return []
+    return [
+        [x.is_contiguous() for x in tree_leaves(each) if isinstance(x, torch.Tensor)]
+        for each in (made, formal)
+    ]
+
+
+def test_lays_out_otherwise() -> None:
+    """What the trait does not name, fake tensors lay out as the operator does."""
+    differ, count = set(), 0
+    for name in ROWS.keys() & SAMPLES.keys():
+        for sample in SAMPLES[name]:
+            for way in WAYS:
+                layouts = _layouts(name, sample, way)
+                count += bool(layouts)
+                if layouts and layouts[0] != layouts[1]:
+                    differ.add(name)
+    assert count > 500
+    assert differ == {
+        name for name in SAMPLES if "lays_out_otherwise" in ROWS.get(name, {"traits": ()})["traits"]
+    }
 
 
 # What a meta function of torch's says otherwise than the operator does: no claim of the row.
