@@ -551,7 +551,7 @@ WAYS: list[Callable[[torch.Tensor], torch.Tensor]] = [
 
 
 def _layouts(name: str, sample: Any, way: Callable[[torch.Tensor], torch.Tensor]) -> list[list[bool]]:
-    """Which results are contiguous: the operator's, and those for fake tensors. Nothing where it takes no such input."""
+    """Which results are contiguous: the operator's, and those for fake tensors. Nothing: it takes no such input."""
     given = tree_map(lambda x: way(x) if isinstance(x, torch.Tensor) else x, sample)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fakes = tree_map(lambda x: mode.from_tensor(x) if isinstance(x, torch.Tensor) else x, given)
