@@ -44,8 +44,7 @@ bool isGiven(const Document& document, const ir::Instruction& ins, const IsMade&
   if (ins.op == Op::kGuardBlock) {
     return isBlockGiven(document, static_cast<BlockId>(trace.operandsOf(ins)[0].i), isMade);
   }
-  if (ir::isGraphOp(ins.op) || ins.op == Op::kGuardTrue || ins.op == Op::kGuardFalse ||
-      ins.op == Op::kGuardValue || ins.op == Op::kGuardMeta) {
+  if (ir::isGraphOp(ins.op) || ir::isGuardOfValue(ins.op)) {
     return false;  // numbers and questions
   }
   const auto operands = trace.operandsOf(ins);

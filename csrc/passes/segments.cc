@@ -274,7 +274,7 @@ class Cutter {
       const bool lateInput =
           ins.op == Op::kInput && lateBlock_[document_.sources.nodes[trace_.operandsOf(ins)[0].id].block];
       return lateInput || (deferred_ && isImpure(ins)) || (acts_ && ins.op == Op::kSetGrad) ||
-             (isGraph(ins) && usesLate(ins));
+             ((isGraph(ins) || isBySymbols(ins)) && usesLate(ins));
     });
   }
 

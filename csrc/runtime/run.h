@@ -14,6 +14,7 @@
 #include <optional>
 #include <utility>
 
+#include "ir/segments.h"
 #include "pyapi/arguments.h"
 #include "pyapi/frame.h"
 #include "pyapi/gil.h"
@@ -52,10 +53,7 @@ class GilSwitch {
   PyThreadState* saved_ = nullptr;
 };
 
-inline bool isGuard(ir::Op op) {
-  return op == ir::Op::kGuardTrue || op == ir::Op::kGuardFalse || op == ir::Op::kGuardValue ||
-         op == ir::Op::kGuardMeta || op == ir::Op::kGuardBlock;
-}
+inline bool isGuard(ir::Op op) { return ir::isGuardOfValue(op) || op == ir::Op::kGuardBlock; }
 
 // What a step came to.
 enum class Outcome : uint8_t {
