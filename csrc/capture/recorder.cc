@@ -470,6 +470,7 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   result->refused = breakLog_.takeRefused();
   if (context_.live() && !finished_) context_.abort(diag::Code::KTG0111, {});
   if (context_.live()) steps_.writeHeldGuards();
+  if (context_.live()) steps_.mergeBlocks();
   if (context_.live() && !options_.pinLikely) steps_.dropStateBlocks();  // graphs of others are made of it
   if (context_.live()) steps_.checkBlocks();
   if (context_.live()) lifetimes_.checkWatched();

@@ -66,9 +66,10 @@ void Steps::checkHandlers(ir::StateId snap) {
 
 // Writes the guard block for what an opaque step returned or may have changed. The block comes right after
 // the step, with the state at which the next instruction begins.
-void Steps::flushBlock() {
+void Steps::flushBlock() { writeBlock(roles_.snapshots.stateBefore()); }
+
+void Steps::writeBlock(ir::StateId snap) {
   blocks_.setPending(false);
-  ir::StateId snap = roles_.snapshots.stateBefore();
   emit(Op::kGuardBlock, {Operand::integer(blocks_.newest())}, {}, snap);
   if (!aliases_.empty()) roles_.surroundings.applyAliases();
 }
@@ -101,89 +102,8 @@ void Steps::invalidateReads() {
   document_.guards.guards.push_back(state);
 }
 
-// A guard block that checks something needs a snapshot from which the frames can be rebuilt.
-void Steps::checkBlocks() {
-  std::vector<bool> guarded(blocks_.newest() + 1, false);
-  for (const guard::Guard& g : document_.guards.guards) guarded[g.block] = true;
-  for (const guard::SourceNode& node : document_.sources.nodes) {
-    if (node.kind != guard::SourceKind::kValue) guarded[node.block] = true;
-  }
-  for (const ir::Instruction& ins : document_.trace.code) {
-    if (ins.op != Op::kGuardBlock) continue;
-    auto block = static_cast<size_t>(document_.trace.operandsOf(ins)[0].i);
-    if (!guarded[block] || document_.trace.states[ins.snap].rebuildable) continue;
-    ir::ConstId code = document_.trace.states[ins.snap].code;
-    auto* where = reinterpret_cast<PyCodeObject*>(constants_.at(code));
-    roles_.breaks.abort(diag::Code::KTG0103,
-                        {std::string("after a step in ") + pyapi::utf8(pyapi::qualifiedNameOf(where))});
-    breakLog_.setFailedIn(document_.trace.states[ins.snap].parent == ir::kNone ? nullptr
-                                                                               : constants_.at(code));
-    return;
-  }
-}
-
 void Steps::guardHeld(ir::ValueId tensor, ir::MetaId meta) {
   held_.push_back({blocks_.validFrom(), tensor, meta});
-}
-
-void Steps::writeHeldGuards() {
-  if (held_.empty()) return;
-  std::ranges::stable_sort(held_, {}, &HeldTensor::block);
-  auto next = held_.begin();
-  std::vector<ir::Instruction> code;
-  for (const ir::Instruction& ins : std::exchange(document_.trace.code, {})) {
-    code.push_back(ins);
-    if (ins.op != Op::kGuardBlock) continue;
-    const auto block = static_cast<guard::BlockId>(document_.trace.operandsOf(ins)[0].i);
-    for (; next != held_.end() && next->block <= block; ++next) {
-      const Operand operands[] = {Operand::value(next->tensor), Operand::integer(next->meta)};
-      document_.trace.append(Op::kGuardMeta, operands, {}, ins.snap);
-      code.push_back(document_.trace.code.back());
-    }
-  }
-  KINTSUGI_CHECK(next == held_.end(), "a tensor that is guarded in block ", next->block);
-  document_.trace.code = std::move(code);
-  held_.clear();
-}
-
-void Steps::dropStateBlocks() {
-  std::vector<ir::Instruction>& code = document_.trace.code;
-  const auto blockOf = [this](const ir::Instruction& ins) {
-    return static_cast<guard::BlockId>(document_.trace.operandsOf(ins)[0].i);
-  };
-  std::vector<bool> needed(blocks_.newest() + 1, true);
-  bool any = false;
-  for (size_t i = 1; i < code.size(); ++i) {
-    if (code[i].op != Op::kGuardBlock || code[i - 1].op != Op::kAten || blockOf(code[i]) <= blocks_.root())
-      continue;
-    needed[blockOf(code[i])] = false;
-    any = true;
-  }
-  if (!any) return;
-  for (const guard::Guard& g : document_.guards.guards)
-    needed[g.block] = needed[g.block] || g.kind != guard::GuardKind::kGlobalState;
-  for (const guard::SourceNode& node : document_.sources.nodes) needed[node.block] = true;
-  std::vector<guard::BlockId> renamed(needed.size(), 0);  // ir::kNone: dropped
-  guard::BlockId next = 0;
-  std::vector<ir::Instruction> kept;
-  for (size_t i = 0; i < code.size(); ++i) {
-    if (code[i].op == Op::kGuardBlock) {
-      const guard::BlockId block = blockOf(code[i]);
-      renamed[block] = needed[block] ? ++next : ir::kNone;
-      if (!needed[block]) continue;
-    }
-    kept.push_back(code[i]);
-  }
-  code = std::move(kept);
-  for (ir::Instruction& ins : code) {
-    if (ins.op != Op::kGuardBlock) continue;
-    document_.trace.operands[ins.firstOperand] = Operand::integer(renamed[blockOf(ins)]);
-  }
-  auto& guards = document_.guards.guards;
-  std::erase_if(guards, [&](const guard::Guard& g) { return renamed[g.block] == ir::kNone; });
-  for (guard::Guard& g : guards) g.block = renamed[g.block];
-  for (guard::SourceNode& node : document_.sources.nodes) node.block = renamed[node.block];
-  blocks_.renumber(next);
 }
 
 namespace {
@@ -333,67 +253,92 @@ bool Steps::checkWeaklyHeld(CallValues& ctx) {
   return true;
 }
 
-Flow Steps::callStep(CallValues& ctx, CallKind kind, const char* reason, Shadow& result) {
-  std::vector<Operand> operands;
+bool Steps::runStep(CallValues& ctx, const char* reason, StepRun& run) {
   for (size_t i = 0; i < ctx.total(); ++i) {  // iterating over a map object calls its function
     if (ctx.shadows.any(i).isVirtual() && virtuals_[ctx.shadows.any(i)].kind == VirtualKind::kMap) {
-      kind = CallKind::kOpaque;
+      run.kind = CallKind::kOpaque;
       reason = "";
     }
   }
+  const bool opaque = run.kind == CallKind::kOpaque;
   finalized_.freeForStep();
-  if (!callOperands(ctx, kind, operands)) return execute(ctx.act, ctx.instr);
-  ir::StateId snap = roles_.snapshots.stateBefore();
-  Refs alive;  // the instruction drops its arguments
-  for (size_t i = 0; i < ctx.total(); ++i) alive.push_back(pyapi::newRef(ctx.args.any(i)));
-  std::vector<PyObject*> args(ctx.args.begin(), ctx.args.end());
-  ctx.args.replace(args.data());
-  if (kind == CallKind::kOpaque && reason != nullptr)
+  if (!callOperands(ctx, run.kind, run.operands)) {
+    run.flow = execute(ctx.act, ctx.instr);
+    return false;
+  }
+  run.snap = roles_.snapshots.stateBefore();
+  for (size_t i = 0; i < ctx.total(); ++i) run.alive.push_back(pyapi::newRef(ctx.args.any(i)));
+  run.args.assign(ctx.args.begin(), ctx.args.end());
+  ctx.args.replace(run.args.data());
+  if (opaque && reason != nullptr)
     roles_.breaks.noteBreak(diag::Code::KTG0101, {pyapi::callableName(ctx.callable)});
-  const std::vector<uint64_t> versions = versionsOf(args);
-  Flow flow;
+  run.versions = versionsOf(run.args);
   pauses_.expectNoCalls();
-  if (kind == CallKind::kOpaque) classVersions_.expectWrites();
-  const bool held = kind == CallKind::kOpaque && !finalizers_.empty();
-  if (held && !finalizers_.release()) return execute(ctx.act, ctx.instr);
+  if (opaque) classVersions_.expectWrites();
+  const bool held = opaque && !finalizers_.empty();
+  if (held && !finalizers_.release()) {
+    run.flow = execute(ctx.act, ctx.instr);
+    return false;
+  }
   const LocalsWatch watch(frames_, virtuals_);
   {
     const Paused paused(pauses_);
-    flow = execute(ctx.act, ctx.instr);
+    run.flow = execute(ctx.act, ctx.instr);
   }
   if (roles_.breaks.isLive() && watch.changed())
     roles_.breaks.abort(diag::Code::KTG0303, {"a variable of a frame that was set through f_locals"});
   if (held) finalizers_.reclaim();
-  if (held && !roles_.breaks.isLive()) return flow;
-  if (flow == Flow::kRaise) {
-    if (pauses_.calledBack()) kind = CallKind::kOpaque;  // it may have changed what the trace knows
-    exceptions_.setUnsafe(
-        !recordRaised(ctx, kind == CallKind::kPure ? CallKind::kKnown : kind, operands, snap));
-    if (kind == CallKind::kOpaque && roles_.breaks.isLive()) forgetEscaped(ctx);
-    return flow;
-  }
+  if (held && !roles_.breaks.isLive()) return false;
+  if (run.flow != Flow::kRaise) return true;
+  writeRaisedStep(ctx, run);
+  return false;
+}
+
+void Steps::writeStep(CallValues& ctx, const StepRun& run, Shadow& result) {
+  const bool opaque = run.kind == CallKind::kOpaque;
   if (ctx.pushes && runsWhenDropped(ctx.act.peek(ctx.resultDepth))) {
     roles_.breaks.abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.act.peek(ctx.resultDepth))});
-    return flow;
+    return;
   }
-  if (kind != CallKind::kOpaque && !checkWeaklyHeld(ctx)) return flow;
-  if (kind == CallKind::kOpaque && roles_.breaks.isStrict() && versionsOf(args) != versions) {
+  if (!opaque && !checkWeaklyHeld(ctx)) return;
+  if (opaque && roles_.breaks.isStrict() && versionsOf(run.args) != run.versions) {
     roles_.errors.refuse(diagnosticAt(frames_.current(), diag::Code::KTG0101,
                                       {pyapi::callableName(ctx.callable) + ", which writes to a tensor,"}));
   }
   diag::Diagnostic* last = breakLog_.last();
-  if (pauses_.calledBack() && kind == CallKind::kOpaque && std::ranges::any_of(args, isPythonCode) &&
-      last != nullptr && !PyFunction_Check(ctx.callable) && last->code == diag::Code::KTG0101 &&
+  if (pauses_.calledBack() && opaque && std::ranges::any_of(run.args, isPythonCode) && last != nullptr &&
+      !PyFunction_Check(ctx.callable) && last->code == diag::Code::KTG0101 &&
       last->args[0] == pyapi::callableName(ctx.callable)) {
     last->code = diag::Code::KTG0102;
   }
   // Code of the program ran in a call that should run only C code, such as a comparison or a property of a
   // metaclass. It may have changed what the trace knows.
-  const bool unforeseen = pauses_.calledBack() && kind != CallKind::kOpaque;
-  result = appendCall(ctx, kind, operands, snap, ctx.pushes ? ctx.act.peek(ctx.resultDepth) : Py_None);
+  const bool unforeseen = pauses_.calledBack() && !opaque;
+  result = appendCall(ctx, run.kind, run.operands, run.snap,
+                      ctx.pushes ? ctx.act.peek(ctx.resultDepth) : Py_None);
   if (unforeseen) invalidateReads();
-  if (unforeseen || kind == CallKind::kOpaque) forgetEscaped(ctx);
-  return flow;
+  if (unforeseen || opaque) forgetEscaped(ctx);
+}
+
+Flow Steps::callStep(CallValues& ctx, CallKind kind, const char* reason, Shadow& result) {
+  StepRun run;
+  run.kind = kind;
+  if (runStep(ctx, reason, run)) writeStep(ctx, run, result);
+  return run.flow;
+}
+
+void Steps::beginDoneOnce(CallValues& ctx, const StepRun& run) {
+  if (blocks_.isPending()) roles_.breaks.abort(diag::Code::KTG0103, {"a second step of one instruction"});
+  blocks_.next();
+  doneOnce_.push_back(blocks_.newest());
+  invalidateReads();
+  writeBlock(run.snap);
+  forgetEscaped(ctx);
+}
+
+void Steps::writeDoneOnce(CallValues& ctx, const StepRun& run) {
+  if (roles_.breaks.isLive())
+    document_.trace.code[emitCall(ctx, CallKind::kKnown, run.operands, run.snap)].deferrable = true;
 }
 
 Flow Steps::quietCall(CallValues& ctx) {

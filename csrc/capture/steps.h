@@ -38,6 +38,17 @@
 
 namespace kintsugi::capture {
 
+// A step that runs: what it is given, and how it went.
+struct StepRun {
+  CallKind kind = CallKind::kOpaque;
+  std::vector<ir::Operand> operands;
+  ir::StateId snap = ir::kNone;
+  Refs alive;  // the instruction drops its arguments
+  std::vector<PyObject*> args;
+  std::vector<uint64_t> versions;  // of the tensors among them, before the call
+  Flow flow = Flow::kNext;
+};
+
 class Steps final : public TraceWriter,
                     public StaleReads,
                     public OperatorLog,
@@ -90,6 +101,14 @@ class Steps final : public TraceWriter,
 
   // Runs the instruction unrecorded and writes it as a call. The caller pushes the result's shadow.
   Flow callStep(CallValues& ctx, CallKind kind, const char* reason, Shadow& result) override;
+  // The two halves of callStep(): runs the call with its arguments, and writes it. After false nothing is left to
+  // write: the call has raised, or the recording has ended.
+  bool runStep(CallValues& ctx, const char* reason, StepRun& run);
+  void writeStep(CallValues& ctx, const StepRun& run, Shadow& result);
+  // Instead of writeStep(): later runs find done what the call has done, if guards that are made between these
+  // two hold. They are checked in front of the call, which is written as one that changes nothing.
+  void beginDoneOnce(CallValues& ctx, const StepRun& run);
+  void writeDoneOnce(CallValues& ctx, const StepRun& run);
   // Runs an instruction whose result is known, and writes it as a call that may be deferred.
   Flow quietCall(CallValues& ctx);
   CallKind stepKind(PyObject* object);  // the kind of a step with such an argument
@@ -111,6 +130,7 @@ class Steps final : public TraceWriter,
   // The tensor, which is older than what was run last, has to have this metadata behind it in each run.
   void guardHeld(ir::ValueId tensor, ir::MetaId meta);
   void writeHeldGuards();  // at the end: behind the guard blocks
+  void mergeBlocks();      // at the end: blocks of calls that were done once
   // Has an operator run what may have changed anything, so that no graph of others has ended there?
   bool isBehindOperator() const { return behindOperator_; }
   // At the end, where the trace is cut into graphs of others: guard blocks behind operators that only compare
@@ -129,6 +149,11 @@ class Steps final : public TraceWriter,
   };
 
   void checkHandlers(ir::StateId snap);
+  guard::BlockId blockOf(const ir::Instruction& ins) const;  // of a kGuardBlock
+  std::vector<guard::BlockId> eachOfItsOwn() const;
+  void removeBlocks(std::vector<guard::BlockId> into);
+  void writeBlock(ir::StateId snap);
+  void writeRaisedStep(CallValues& ctx, StepRun& run);
   bool checkWeaklyHeld(CallValues& ctx);
   bool callOperands(CallValues& ctx, CallKind kind, std::vector<ir::Operand>& operands);
   size_t emitCall(CallValues& ctx, CallKind kind, const std::vector<ir::Operand>& operands, ir::StateId snap);
@@ -154,6 +179,7 @@ class Steps final : public TraceWriter,
   VirtualTable& virtuals_;
 
   std::vector<HeldTensor> held_;
+  std::vector<guard::BlockId> doneOnce_;  // ascending
   bool behindOperator_ = false;
 };
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <unordered_set>
 #include <vector>
 
 #include "pyapi/imports.h"
@@ -160,6 +162,28 @@ Ref<> cacheKey(PyObject* wrapper, std::span<PyObject* const> values, PyObject* n
     return {};
   }
   return key;
+}
+
+bool isFull(PyObject* wrapper) {
+  static PyObject* method = PyUnicode_InternFromString("cache_info");
+  // Of the class: an instance may have an attribute of that name.
+  const Ref<> info = steal(
+      PyObject_CallMethodOneArg(reinterpret_cast<PyObject*>(Py_TYPE(wrapper)), method, wrapper));
+  constexpr Py_ssize_t kMaxSize = 2, kSize = 3;  // fields of functools' _CacheInfo
+  const auto number = [&](Py_ssize_t field) { return PyLong_AsSsize_t(PyTuple_GET_ITEM(info.get(), field)); };
+  const bool known = info && PyTuple_Check(info.get()) && PyTuple_GET_SIZE(info.get()) > kSize;
+  const bool full = !known || (PyTuple_GET_ITEM(info.get(), kMaxSize) != Py_None && number(kSize) >= number(kMaxSize));
+  PyErr_Clear();
+  return full;
+}
+
+bool noteMiss(PyObject* wrapper, PyObject* key) {
+  static std::unordered_set<size_t> missed;
+  constexpr size_t kMost = 4096;
+  Py_hash_t hash = 0;
+  if (!plainHash(key, &hash)) return false;
+  if (missed.size() == kMost) missed.clear();
+  return missed.insert(std::hash<PyObject*>()(wrapper) * 31 + static_cast<size_t>(hash)).second;
 }
 
 bool isCacheLink(PyObject* entry) { return layout().link != nullptr && Py_IS_TYPE(entry, layout().link); }

@@ -25,6 +25,12 @@ PyObject* cacheOf(PyObject* wrapper);
 // null). Null: hashing it could run Python code.
 Ref<> cacheKey(PyObject* wrapper, std::span<PyObject* const> values, PyObject* names);
 
+// Does the cache hold as many results as it may, so that a miss drops one?
+bool isFull(PyObject* wrapper);
+// Takes down that a call of this key has missed. False: one had missed before. It keeps hashes alone, of some
+// thousand misses; a wrong "false" is possible.
+bool noteMiss(PyObject* wrapper, PyObject* key);
+
 // True if the entry is a link of a bounded cache.
 bool isCacheLink(PyObject* entry);
 // The member descriptor that reads the result of a link; null if the layout is not known.

@@ -97,13 +97,9 @@ void Run::drop(const Step& step, uint32_t from, uint32_t to) {
 
 namespace {
 
-// Does an instruction do nothing but make results?
-bool changesNothing(const ir::Trace& trace, const ir::Instruction& ins) {
-  if (ins.op == Op::kSetGrad) return true;  // FailureNote restores it
-  if (ins.op != Op::kAten) return (ir::opInfo(ins.op).flags & ir::kEffect) == 0;
-  const torchapi::OpEffects effects = torchapi::opEffects(trace.opNames[ins.opName]);
-  return effects.known && !effects.writes && !effects.writesUnseen && !effects.collective &&
-         !effects.random && !effects.changesMetadata;
+// Does nothing have to be undone before the instruction is run again?
+bool canRunAgain(const ir::Trace& trace, const ir::Instruction& ins) {
+  return ins.op == Op::kSetGrad || torchapi::changesNothing(trace, ins);  // FailureNote restores the grad mode
 }
 
 // Writes a position down when its run ends, by an exception too.
@@ -122,7 +118,7 @@ bool Run::isRepeatable() const {
     if (segment.beginStep <= reached_ && reached_ <= segment.endStep) last = segment.endStep;
   }
   return std::all_of(trace_->code.begin(), trace_->code.begin() + code_->steps[last].index + 1,
-                     [&](const ir::Instruction& ins) { return changesNothing(*trace_, ins); });
+                     [&](const ir::Instruction& ins) { return canRunAgain(*trace_, ins); });
 }
 
 bool Run::canRaiseAgain() const {
@@ -142,7 +138,7 @@ bool Run::repeatsNothing(const Step& step, size_t end) const {
       const ir::FrameState& other = trace_->states[ins.snap];
       if (other.code != frame.code || other.pc != frame.pc) return true;
     }
-    if (!changesNothing(*trace_, ins)) return false;
+    if (!canRunAgain(*trace_, ins)) return false;
   }
   return true;
 }

@@ -69,6 +69,13 @@ OpEffects opEffects(std::string_view name) {
   return effects;
 }
 
+bool changesNothing(const ir::Trace& trace, const ir::Instruction& ins) {
+  if (ins.op != ir::Op::kAten) return (ir::opInfo(ins.op).flags & ir::kEffect) == 0;
+  const OpEffects effects = opEffects(trace.opNames[ins.opName]);
+  return effects.known && !effects.writes && !effects.writesUnseen && !effects.collective &&
+         !effects.random && !effects.changesMetadata;
+}
+
 bool gradMode() { return c10::GradMode::is_enabled(); }
 void setGradMode(bool enabled) { c10::GradMode::set_enabled(enabled); }
 

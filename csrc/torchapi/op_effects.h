@@ -11,6 +11,8 @@
 #include <memory>
 #include <string_view>
 
+#include "ir/trace.h"
+
 namespace kintsugi::torchapi {
 
 struct OpEffects {
@@ -29,6 +31,9 @@ struct OpEffects {
   bool freshResults = false;     // results share no memory with the arguments
 };
 OpEffects opEffects(std::string_view name);
+
+// Does an instruction of the trace do nothing but make results?
+bool changesNothing(const ir::Trace& trace, const ir::Instruction& ins);
 
 // The grad mode of this thread.
 bool gradMode();

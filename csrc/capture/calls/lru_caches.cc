@@ -43,20 +43,25 @@ bool pinArguments(CallContext& ctx) {
   return true;
 }
 
-// The cache has the entry, which is the call's result.
-Flow hit(CallContext& ctx, PyObject* cache, PyObject* key, PyObject* entry, Shadow& result) {
-  RecordContext& rec = ctx.rec;
+// The result of a hit, read from the entry.
+Shadow resultIn(RecordContext& rec, PyObject* cache, PyObject* key, PyObject* entry) {
   Shadow found = rec.objects.dictEntry(rec.guards.pinnedRoot(cache), cache, key, entry);
   if (rec.live() && pyapi::isCacheLink(entry)) {
     rec.guards.guardType(found, entry);
     found = rec.guards.readSource(SourceKind::kMember, rec.guards.sourceOf(found, entry),
                                   pyapi::linkResultField(), 0, pyapi::resultOfEntry(entry));
   }
-  if (!rec.live()) return rec.execute(ctx.act, ctx.instr);
+  return found;
+}
+
+// The cache has the entry, which is the call's result.
+Flow hit(CallContext& ctx, PyObject* cache, PyObject* key, PyObject* entry, Shadow& result) {
+  const Shadow found = resultIn(ctx.rec, cache, key, entry);
+  if (!ctx.rec.live()) return ctx.rec.execute(ctx.act, ctx.instr);
   const Shadows constants(ctx.total(), Shadow::constant());
   ctx.shadows.replace(constants.data());
   result = found;
-  return rec.steps.quietCall(ctx);
+  return ctx.rec.steps.quietCall(ctx);
 }
 
 // The first call finds out the layout of CPython's cache with a cache of its own, which runs code of
@@ -69,6 +74,32 @@ PyObject* cacheOf(CallContext& ctx) {
 // A call that no guard says to be a hit: in another run it may call the program's function, which may change
 // anything. So everything is read again behind it.
 Flow mayMiss(CallContext& ctx, Shadow& result) { return blockingModel(ctx, result); }
+
+// A miss of the first call: later runs find the result in the cache. So the program's function runs now, and the
+// call is written as a hit. Guards are read again behind it, since the function may have changed anything.
+Flow missAtFirst(CallContext& ctx, PyObject* cache, PyObject* key, Shadow& result) {
+  RecordContext& rec = ctx.rec;
+  const Shadows constants(ctx.total(), Shadow::constant());
+  ctx.shadows.replace(constants.data());
+  StepRun run;
+  if (!rec.steps.runStep(ctx, nullptr, run)) return run.flow;
+  const pyapi::Ref<> entry = pyapi::newRef(entryAt(cache, key));
+  if (!entry || !rec.live() || pyapi::resultOfEntry(entry.get()) != ctx.act.peek(ctx.resultDepth)) {
+    rec.steps.writeStep(ctx, run, result);  // the function has emptied the cache, or another thread has
+    return run.flow;
+  }
+  rec.steps.beginDoneOnce(ctx, run);
+  if (rec.live()) result = resultIn(rec, cache, key, entry.get());
+  rec.steps.writeDoneOnce(ctx, run);
+  return run.flow;
+}
+
+// Is this the first miss of a key that will be kept? Where the program empties its cache, or has more keys than
+// the cache holds, it misses in each call.
+bool isMissedAtFirst(CallContext& ctx, PyObject* key) {
+  const Paused paused(ctx.rec.pauses);
+  return !pyapi::isFull(ctx.callable) && pyapi::noteMiss(ctx.callable, key);
+}
 
 }  // namespace
 
@@ -85,7 +116,8 @@ std::optional<Flow> cachedCall(CallContext& ctx, Shadow& result) {
     const pyapi::Ref<> kept = pyapi::newRef(entry);
     return pinArguments(ctx) ? hit(ctx, cache, key.get(), entry, result) : rec.execute(ctx.act, ctx.instr);
   }
-  return mayMiss(ctx, result);
+  if (!isMissedAtFirst(ctx, key.get())) return mayMiss(ctx, result);
+  return pinArguments(ctx) ? missAtFirst(ctx, cache, key.get(), result) : rec.execute(ctx.act, ctx.instr);
 }
 
 }  // namespace kintsugi::capture
