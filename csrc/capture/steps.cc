@@ -314,8 +314,8 @@ void Steps::writeStep(CallValues& ctx, const StepRun& run, Shadow& result) {
   // Code of the program ran in a call that should run only C code, such as a comparison or a property of a
   // metaclass. It may have changed what the trace knows.
   const bool unforeseen = pauses_.calledBack() && !opaque;
-  result = appendCall(ctx, run.kind, run.operands, run.snap,
-                      ctx.pushes ? ctx.act.peek(ctx.resultDepth) : Py_None);
+  result =
+      appendCall(ctx, run.kind, run.operands, run.snap, ctx.pushes ? ctx.act.peek(ctx.resultDepth) : Py_None);
   if (unforeseen) invalidateReads();
   if (unforeseen || opaque) forgetEscaped(ctx);
 }

@@ -101,12 +101,12 @@ class Steps final : public TraceWriter,
 
   // Runs the instruction unrecorded and writes it as a call. The caller pushes the result's shadow.
   Flow callStep(CallValues& ctx, CallKind kind, const char* reason, Shadow& result) override;
-  // The two halves of callStep(): runs the call with its arguments, and writes it. After false nothing is left to
-  // write: the call has raised, or the recording has ended.
+  // The two halves of callStep(): runs the call with its arguments, and writes it. After false nothing is
+  // left to write: the call has raised, or the recording has ended.
   bool runStep(CallValues& ctx, const char* reason, StepRun& run);
   void writeStep(CallValues& ctx, const StepRun& run, Shadow& result);
-  // Instead of writeStep(): later runs find done what the call has done, if guards that are made between these
-  // two hold. They are checked in front of the call, which is written as one that changes nothing.
+  // Instead of writeStep(): later runs find done what the call has done, if guards that are made between
+  // these two hold. They are checked in front of the call, which is written as one that changes nothing.
   void beginDoneOnce(CallValues& ctx, const StepRun& run);
   void writeDoneOnce(CallValues& ctx, const StepRun& run);
   // Runs an instruction whose result is known, and writes it as a call that may be deferred.

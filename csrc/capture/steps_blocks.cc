@@ -65,8 +65,8 @@ void Steps::writeHeldGuards() {
   held_.clear();
 }
 
-// Takes guard blocks out of the trace. `into` names the block that checks the guards of each block: itself, an
-// earlier one, or none (ir::kNone), whose guards go too.
+// Takes guard blocks out of the trace. `into` names the block that checks the guards of each block: itself,
+// an earlier one, or none (ir::kNone), whose guards go too.
 void Steps::removeBlocks(std::vector<guard::BlockId> into) {
   std::vector<ir::Instruction>& code = document_.trace.code;
   guard::BlockId next = 0;
@@ -106,8 +106,8 @@ void Steps::dropStateBlocks() {
   removeBlocks(std::move(into));
 }
 
-// Nothing stands between the block of a call that was done once and the block before it that could change what
-// guards read. So that block checks the guards of both.
+// Nothing stands between the block of a call that was done once and the block before it that could change
+// what guards read; they do not read the random generator. So that block checks the guards of both.
 void Steps::mergeBlocks() {
   if (doneOnce_.empty()) return;
   std::vector<guard::BlockId> into = eachOfItsOwn();
@@ -115,7 +115,7 @@ void Steps::mergeBlocks() {
   bool quiet = true;
   for (const ir::Instruction& ins : document_.trace.code) {
     if (ins.op != Op::kGuardBlock) {
-      quiet = quiet && (ins.deferrable || torchapi::changesNothing(document_.trace, ins));
+      quiet = quiet && (ins.deferrable || torchapi::makesOrDraws(document_.trace, ins));
       continue;
     }
     const guard::BlockId block = blockOf(ins);

@@ -59,8 +59,8 @@ bool Steps::recordRaised(CallValues& ctx, CallKind kind, std::vector<ir::Operand
 
 void Steps::writeRaisedStep(CallValues& ctx, StepRun& run) {
   if (pauses_.calledBack()) run.kind = CallKind::kOpaque;  // it may have changed what the trace knows
-  exceptions_.setUnsafe(!recordRaised(ctx, run.kind == CallKind::kPure ? CallKind::kKnown : run.kind,
-                                      run.operands, run.snap));
+  exceptions_.setUnsafe(
+      !recordRaised(ctx, run.kind == CallKind::kPure ? CallKind::kKnown : run.kind, run.operands, run.snap));
   if (run.kind == CallKind::kOpaque && roles_.breaks.isLive()) forgetEscaped(ctx);
 }
 

@@ -167,12 +167,13 @@ Ref<> cacheKey(PyObject* wrapper, std::span<PyObject* const> values, PyObject* n
 bool isFull(PyObject* wrapper) {
   static PyObject* method = PyUnicode_InternFromString("cache_info");
   // Of the class: an instance may have an attribute of that name.
-  const Ref<> info = steal(
-      PyObject_CallMethodOneArg(reinterpret_cast<PyObject*>(Py_TYPE(wrapper)), method, wrapper));
+  const Ref<> info =
+      steal(PyObject_CallMethodOneArg(reinterpret_cast<PyObject*>(Py_TYPE(wrapper)), method, wrapper));
   constexpr Py_ssize_t kMaxSize = 2, kSize = 3;  // fields of functools' _CacheInfo
   const auto number = [&](Py_ssize_t field) { return PyLong_AsSsize_t(PyTuple_GET_ITEM(info.get(), field)); };
   const bool known = info && PyTuple_Check(info.get()) && PyTuple_GET_SIZE(info.get()) > kSize;
-  const bool full = !known || (PyTuple_GET_ITEM(info.get(), kMaxSize) != Py_None && number(kSize) >= number(kMaxSize));
+  const bool full =
+      !known || (PyTuple_GET_ITEM(info.get(), kMaxSize) != Py_None && number(kSize) >= number(kMaxSize));
   PyErr_Clear();
   return full;
 }

@@ -99,7 +99,8 @@ namespace {
 
 // Does nothing have to be undone before the instruction is run again?
 bool canRunAgain(const ir::Trace& trace, const ir::Instruction& ins) {
-  return ins.op == Op::kSetGrad || torchapi::changesNothing(trace, ins);  // FailureNote restores the grad mode
+  return ins.op == Op::kSetGrad ||
+         torchapi::changesNothing(trace, ins);  // FailureNote restores the grad mode
 }
 
 // Writes a position down when its run ends, by an exception too.

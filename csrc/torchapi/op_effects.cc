@@ -69,11 +69,16 @@ OpEffects opEffects(std::string_view name) {
   return effects;
 }
 
-bool changesNothing(const ir::Trace& trace, const ir::Instruction& ins) {
+bool makesOrDraws(const ir::Trace& trace, const ir::Instruction& ins) {
   if (ins.op != ir::Op::kAten) return (ir::opInfo(ins.op).flags & ir::kEffect) == 0;
   const OpEffects effects = opEffects(trace.opNames[ins.opName]);
   return effects.known && !effects.writes && !effects.writesUnseen && !effects.collective &&
-         !effects.random && !effects.changesMetadata;
+         !effects.changesMetadata;
+}
+
+bool changesNothing(const ir::Trace& trace, const ir::Instruction& ins) {
+  return makesOrDraws(trace, ins) &&
+         (ins.op != ir::Op::kAten || !opEffects(trace.opNames[ins.opName]).random);
 }
 
 bool gradMode() { return c10::GradMode::is_enabled(); }

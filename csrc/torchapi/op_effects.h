@@ -32,8 +32,9 @@ struct OpEffects {
 };
 OpEffects opEffects(std::string_view name);
 
-// Does an instruction of the trace do nothing but make results?
+// Does an instruction of the trace do nothing but make results? The second one may draw random numbers too.
 bool changesNothing(const ir::Trace& trace, const ir::Instruction& ins);
+bool makesOrDraws(const ir::Trace& trace, const ir::Instruction& ins);
 
 // The grad mode of this thread.
 bool gradMode();

@@ -75,8 +75,9 @@ PyObject* cacheOf(CallContext& ctx) {
 // anything. So everything is read again behind it.
 Flow mayMiss(CallContext& ctx, Shadow& result) { return blockingModel(ctx, result); }
 
-// A miss of the first call: later runs find the result in the cache. So the program's function runs now, and the
-// call is written as a hit. Guards are read again behind it, since the function may have changed anything.
+// A miss of the first call: later runs find the result in the cache. So the program's function runs now, and
+// the call is written as a hit. Guards are read again behind it, since the function may have changed
+// anything.
 Flow missAtFirst(CallContext& ctx, PyObject* cache, PyObject* key, Shadow& result) {
   RecordContext& rec = ctx.rec;
   const Shadows constants(ctx.total(), Shadow::constant());
@@ -94,8 +95,8 @@ Flow missAtFirst(CallContext& ctx, PyObject* cache, PyObject* key, Shadow& resul
   return run.flow;
 }
 
-// Is this the first miss of a key that will be kept? Where the program empties its cache, or has more keys than
-// the cache holds, it misses in each call.
+// Is this the first miss of a key that will be kept? Where the program empties its cache, or has more keys
+// than the cache holds, it misses in each call.
 bool isMissedAtFirst(CallContext& ctx, PyObject* key) {
   const Paused paused(ctx.rec.pauses);
   return !pyapi::isFull(ctx.callable) && pyapi::noteMiss(ctx.callable, key);
