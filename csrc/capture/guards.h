@@ -123,6 +123,8 @@ class Guards final : public SourceGuards,
   // Tensors stay values; containers are pinned part by part.
   bool pinDeep(Shadow& shadow, PyObject* object) override;
   bool pinContainer(Shadow& shadow, PyObject* container) override;
+  // Guards the answer to `item in container`, for an item that is pinned.
+  bool pinMembership(Shadow& shadow, PyObject* container, PyObject* item);
   bool canPinDeep(Shadow shadow, PyObject* object);
   // False: it can't be pinned, but the recording goes on.
   bool tryPinDeep(Shadow& shadow, PyObject* object) override;

@@ -226,6 +226,18 @@ bool Guards::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
   return roles_.breaks.isLive();
 }
 
+bool Guards::pinMembership(Shadow& shadow, PyObject* container, PyObject* item) {
+  // What the trace has added to the set, or has taken from it, is not there at entry.
+  const bool asAtEntry =
+      PyAnySet_CheckExact(container) && shadow.isSource() && overlays_.find(container) == nullptr;
+  const pyapi::Lookup found = asAtEntry ? pyapi::lookUpInSet(container, item) : pyapi::Lookup::kUnknown;
+  if (found == pyapi::Lookup::kUnknown) return pinContainer(shadow, container);
+  guardType(shadow, container);
+  guard(found == pyapi::Lookup::kFound ? GuardKind::kElement : GuardKind::kNoElement, shadow.sourceId(),
+        constId(item));
+  return roles_.breaks.isLive();
+}
+
 // Guards everything that `item in container` may look at.
 bool Guards::pinContainer(Shadow& shadow, PyObject* container) {
   if (PyAnySet_CheckExact(container)) {

@@ -30,6 +30,8 @@ namespace kintsugi::guard {
   X(LacksKey, "lacks", "sk")       /* dict source has no key k */                             \
   X(Keys, "keys", "sk")            /* dict source has exactly the keys of tuple k, in that order */ \
   X(SetEquals, "set", "sk")        /* set or frozenset source equals k (elements are plain constants) */ \
+  X(Element, "element", "sk")      /* set or frozenset source holds k */                      \
+  X(NoElement, "noelement", "sk")  /* set or frozenset source does not hold k */              \
   X(NoDict, "nodict", "s")         /* source has no instance dict (yet) */                    \
   X(EmptyMember, "nomember", "sk") /* the slot k of source is unset */                        \
   X(EmptyCell, "nocell", "s")      /* the cell is empty */                                    \

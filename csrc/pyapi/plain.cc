@@ -1,6 +1,7 @@
 #include "pyapi/plain.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <iterator>
 #include <optional>
@@ -388,26 +389,65 @@ bool keysAre(PyObject* dict, PyObject* tuple) {
   return true;
 }
 
+namespace {
+
+// The same for an element whose hash is known; `entry`: what the set has for it.
+Lookup lookUpHashed(PyObject* object, PyObject* element, Py_hash_t hash, PyObject** entry) {
+  constexpr int kPerturbShift = 5;  // the probe sequence of Objects/setobject.c
+  constexpr size_t kLinearProbes = 9;
+  const auto* set = reinterpret_cast<PySetObject*>(object);
+  const auto mask = static_cast<size_t>(set->mask);
+  auto perturb = static_cast<size_t>(hash);
+  for (size_t i = perturb & mask;;) {
+    const size_t last = i + kLinearProbes <= mask ? i + kLinearProbes : i;
+    for (size_t at = i; at <= last; ++at) {
+      const setentry& found = set->table[at];
+      if (found.key == nullptr && found.hash == 0) return Lookup::kMissing;  // never used
+      if (found.hash != hash || found.key == nullptr) continue;
+      const Lookup same = sameKey(found.key, element);
+      if (same == Lookup::kMissing) continue;
+      *entry = found.key;
+      return same;
+    }
+    perturb >>= kPerturbShift;
+    i = (i * 5 + 1 + perturb) & mask;
+  }
+}
+
+}  // namespace
+
+Lookup lookUpInSet(PyObject* set, PyObject* element) {
+  Py_hash_t hash = 0;
+  PyObject* entry = nullptr;
+  if (!plainHash(element, &hash)) return Lookup::kUnknown;
+  return lookUpHashed(set, element, hash, &entry);
+}
+
 bool plainSetsEqual(PyObject* a, PyObject* b) {
   if (PySet_GET_SIZE(a) != PySet_GET_SIZE(b)) {
     return false;
   }
-  // The sets have the same size, so they are equal if each element of `a` is in `b`. Guarded sets are small,
-  // so nothing is hashed here.
+  // The sets have the same size, so they are equal if each element of `a` is in `b`.
   PyObject* x = nullptr;
-  Py_hash_t hashX = 0;
-  for (Py_ssize_t i = 0; _PySet_NextEntry(a, &i, &x, &hashX) != 0;) {
+  Py_hash_t hash = 0;
+  for (Py_ssize_t i = 0; _PySet_NextEntry(a, &i, &x, &hash) != 0;) {
     PyObject* y = nullptr;
-    Py_hash_t hashY = 0;
-    bool found = false;
-    for (Py_ssize_t j = 0; !found && _PySet_NextEntry(b, &j, &y, &hashY) != 0;) {
-      found = hashX == hashY && plainEquals(x, y);
-    }
-    if (!found) {
+    if (lookUpHashed(b, x, hash, &y) != Lookup::kFound || !plainEquals(x, y)) {
       return false;
     }
   }
   return true;
+}
+
+bool holdsNan(PyObject* object) {
+  if (PyFloat_CheckExact(object)) return std::isnan(PyFloat_AS_DOUBLE(object));
+  if (PyComplex_CheckExact(object)) {
+    const Py_complex value = PyComplex_AsCComplex(object);
+    return std::isnan(value.real) || std::isnan(value.imag);
+  }
+  if (!PyTuple_Check(object)) return false;
+  PyObject** items = PySequence_Fast_ITEMS(object);
+  return std::any_of(items, items + PyTuple_GET_SIZE(object), holdsNan);
 }
 
 bool holdsPlain(PyObject* sequence) {

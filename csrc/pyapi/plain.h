@@ -70,7 +70,12 @@ bool keysAre(PyObject* dict, PyObject* tuple);
 bool holdsPlain(PyObject* sequence);
 PyObject* holdsPlainFunction();
 
+// Does a set, or an object of a subclass of it, have the element? As set.__contains__ finds it.
+Lookup lookUpInSet(PyObject* set, PyObject* element);
 // True if both sets have the same plain constants.
 bool plainSetsEqual(PyObject* a, PyObject* b);
+
+// A NaN, or a tuple with one. Containers find it by identity, which guards on values do not ask for.
+bool holdsNan(PyObject* object);
 
 }  // namespace kintsugi::pyapi

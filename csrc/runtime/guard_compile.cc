@@ -449,6 +449,8 @@ class BlockCompiler {
           words |= kTypeWord | kCodeWord;
           break;
         case GuardKind::kSetEquals:
+        case GuardKind::kElement:
+        case GuardKind::kNoElement:
         case GuardKind::kFits:
         case GuardKind::kDimRange:
           words |= kTypeWord;

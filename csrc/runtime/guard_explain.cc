@@ -226,6 +226,10 @@ class Explainer {
       case GuardKind::kEquals:
       case GuardKind::kSetEquals:
         return " == " + textOf(g.key);
+      case GuardKind::kElement:
+        return " with element " + textOf(g.key);
+      case GuardKind::kNoElement:
+        return " without element " + textOf(g.key);
       case GuardKind::kFits:
         return " of at most 64 bits";
       case GuardKind::kLength:
@@ -265,6 +269,10 @@ class Explainer {
         const pyapi::Word* length = pyapi::lengthWord(object);
         return length == nullptr ? "type " + typeName(Py_TYPE(object)) : "length " + std::to_string(*length);
       }
+      case GuardKind::kElement:
+        return "it lacks the element";
+      case GuardKind::kNoElement:
+        return "it has the element";
       case GuardKind::kFits:
         return "more bits";
       case GuardKind::kLacksKey:

@@ -153,6 +153,10 @@ bool holds(const LocalGuard& guard, PyObject* object) {
       return PyDict_Check(object) && PyTuple_Check(guard.key) && pyapi::keysAre(object, guard.key);
     case GuardKind::kSetEquals:
       return PyAnySet_Check(object) && PyAnySet_Check(guard.key) && pyapi::plainSetsEqual(object, guard.key);
+    case GuardKind::kElement:
+      return PyAnySet_Check(object) && pyapi::lookUpInSet(object, guard.key) == pyapi::Lookup::kFound;
+    case GuardKind::kNoElement:
+      return PyAnySet_Check(object) && pyapi::lookUpInSet(object, guard.key) == pyapi::Lookup::kMissing;
     case GuardKind::kNoDict:
       return !pyapi::hasInstanceAttributes(object);
     case GuardKind::kEmptyMember:

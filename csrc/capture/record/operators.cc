@@ -476,8 +476,8 @@ Flow containsOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
       simple && isNumberValue(rec, promoted(rec, a, item)) && !variesAsNumber(rec, b, container);
   if (varies && rec.live() && rec.guards.pinContainer(f.top(1), container))
     return fallbackContains(rec, f, act, in);
-  if (simple && rec.live() && rec.guards.tryPinDeep(f.top(2), item) &&
-      rec.guards.pinContainer(f.top(1), container)) {
+  if (simple && rec.live() && !pyapi::holdsNan(item) && rec.guards.tryPinDeep(f.top(2), item) &&
+      rec.guards.pinMembership(f.top(1), container, item)) {
     return finish(Shadow::constant());
   }
   if (!rec.live()) return rec.execute(act, in);
