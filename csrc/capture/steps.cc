@@ -90,9 +90,14 @@ void Steps::readAgain() {
 }
 
 void Steps::invalidateReads() {
+  ops_.expireLevels();
+  invalidateSources();
+}
+
+// What has been read of objects is read again. What is known of tensors is left to the caller.
+void Steps::invalidateSources() {
   blocks_.invalidateOlder();
   sizeReads_.forgetAll();
-  ops_.expireLevels();
   for (const VirtualTable::Followed& followed : virtuals_.iterators())
     virtuals_.at(followed.id).unpinned = true;
   behindOperator_ = false;
@@ -331,7 +336,8 @@ void Steps::beginDoneOnce(CallValues& ctx, const StepRun& run) {
   if (blocks_.isPending()) roles_.breaks.abort(diag::Code::KTG0103, {"a second step of one instruction"});
   blocks_.next();
   doneOnce_.push_back(blocks_.newest());
-  invalidateReads();
+  invalidateSources();
+  ops_.expireChanged();  // in later runs nothing is changed here
   writeBlock(run.snap);
   forgetEscaped(ctx);
 }

@@ -153,6 +153,7 @@ class Steps final : public TraceWriter,
   std::vector<guard::BlockId> eachOfItsOwn() const;
   void removeBlocks(std::vector<guard::BlockId> into);
   void writeBlock(ir::StateId snap);
+  void invalidateSources();
   void writeRaisedStep(CallValues& ctx, StepRun& run);
   bool checkWeaklyHeld(CallValues& ctx);
   bool callOperands(CallValues& ctx, CallKind kind, std::vector<ir::Operand>& operands);

@@ -91,6 +91,7 @@ void OpRecorder::restore(PyObject* tensor, ir::ValueId value) {
 
 MetaLevel OpRecorder::level(ir::ValueId value) const { return impl_->table.level(value); }
 void OpRecorder::expireLevels() { impl_->table.expireLevels(); }
+void OpRecorder::expireChanged() { impl_->table.expireChanged(); }
 MetaLevel OpRecorder::expiredLevel(ir::ValueId value) const { return impl_->table.expiredLevel(value); }
 void OpRecorder::setLevel(ir::ValueId value, MetaLevel level) { impl_->table.setLevel(value, level); }
 bool OpRecorder::isMaybeArgument(ir::ValueId value) const { return impl_->table.isMaybeArgument(value); }

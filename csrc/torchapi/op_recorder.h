@@ -56,6 +56,8 @@ class OpRecorder final : public CallLog, public TensorIds {
   MetaLevel level(ir::ValueId value) const override;
   // Behind code that may change anything: the metadata of all tensors has to be looked at again.
   void expireLevels();
+  // Behind code that only this call runs: the same for tensors whose metadata it has changed.
+  void expireChanged();
   // How much of the metadata was known before; kUnknown: nothing, or the level is as it was.
   MetaLevel expiredLevel(ir::ValueId value) const;
   void setLevel(ir::ValueId value, MetaLevel level);

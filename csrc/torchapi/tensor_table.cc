@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "support/check.h"
+#include "torchapi/tensor_stamp.h"
 
 namespace kintsugi::torchapi {
 
@@ -60,6 +61,14 @@ void TensorTable::setLevel(ir::ValueId value, MetaLevel level) {
   levels_[value] = level;
   since_[value] = epoch_;
   declared_[value] = std::min(declared_[value], level);
+}
+
+void TensorTable::expireChanged() {
+  for (const auto& [impl, known] : known_) {
+    if (known.weak.use_count() == 0 || metaStamp(*impl) == known.stamp) continue;
+    const ir::ValueId value = newest(known.value);
+    if (value < since_.size()) since_[value] = epoch_ - 1;
+  }
 }
 
 void TensorTable::adoptLevels(const std::vector<MetaLevel>& levels, ir::ValueId known) {

@@ -45,6 +45,8 @@ class TensorTable {
   void setLevel(ir::ValueId value, MetaLevel level);
   // Code that may change anything has run: from now on nothing is known of the tensors that there are.
   void expireLevels() { ++epoch_; }
+  // The code has run in this call alone: nothing is known of tensors that are others now.
+  void expireChanged();
   // The level that the value had before; kUnknown: it has none to be renewed.
   MetaLevel expiredLevel(ir::ValueId value) const {
     const ir::ValueId now = newest(value);

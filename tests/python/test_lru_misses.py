@@ -82,6 +82,14 @@ def _resize(world: World) -> None:
     world.weight = torch.full((1,), 4.0)
 
 
+def _turn(world: World) -> None:
+    world.weight.unsqueeze_(0)
+
+
+def _follow(world: World) -> None:
+    world.weight.requires_grad_()
+
+
 def _random(world: World) -> None:
     world.log.append(torch.rand(()).item())
 
@@ -150,6 +158,24 @@ def gives_what_it_made(world: World) -> Callable[[torch.Tensor], Any]:
     return f
 
 
+def changes_what_the_call_has_made(world: World) -> Callable[[torch.Tensor], Any]:
+    kept: list[torch.Tensor] = []
+
+    @functools.lru_cache
+    def cached(n: int) -> int:
+        kept[-1].unsqueeze_(0)
+        kept[-1].mul_(2)
+        return n
+
+    def f(x: torch.Tensor) -> Any:
+        y, own = x.sin(), x.cos()
+        kept.append(y)
+        n = cached(3)
+        return y * n + own, y.shape, own.shape, y.dim() + own.dim()
+
+    return f
+
+
 def many(world: World) -> Callable[[torch.Tensor], Any]:
     @functools.lru_cache(64)
     def cached(n: int, *more: Any, **named: Any) -> int:
@@ -168,7 +194,7 @@ PROGRAMS = [
     *(
         pytest.param(_changes(change), id=change.__name__.lstrip("_"))
         for change in (
-            _nothing, _set_scale, _set_entry, _add_entry, _append, _write, _replace, _resize, _random
+            _nothing, _set_scale, _set_entry, _add_entry, _append, _write, _replace, _resize, _turn, _follow, _random,
         )
     ),
     empties_itself,
@@ -176,6 +202,7 @@ PROGRAMS = [
     more_keys_than_places,
     raises_once,
     gives_what_it_made,
+    changes_what_the_call_has_made,
     many,
 ]  # fmt: skip
 
