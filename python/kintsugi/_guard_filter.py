@@ -63,6 +63,8 @@ _TYPES = {
     "lacks": "DICT_NOT_CONTAINS",
     "keys": "DICT_KEYS_MATCH",
     "set": "SET_MATCH",
+    "element": "SET_CONTAINS",
+    "noelement": "SET_NOT_CONTAINS",
     "nodict": "NOT_PRESENT_IN_GENERIC_DICT",
     "nomember": "NOT_PRESENT_IN_GENERIC_DICT",
     "nocell": "EMPTY_CELL",
