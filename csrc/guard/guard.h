@@ -31,6 +31,7 @@ namespace kintsugi::guard {
   X(Keys, "keys", "sk")            /* dict source has exactly the keys of tuple k, in that order */ \
   X(SetEquals, "set", "sk")        /* set or frozenset source equals k (elements are plain constants) */ \
   X(NoDict, "nodict", "s")         /* source has no instance dict (yet) */                    \
+  X(NoAttribute, "noattr", "sk")   /* source has no attribute k of its own: it has no instance dict, or one without k */ \
   X(EmptyMember, "nomember", "sk") /* the slot k of source is unset */                        \
   X(EmptyCell, "nocell", "s")      /* the cell is empty */                                    \
   X(Function, "function", "sk")    /* source is a function with code k */                      \

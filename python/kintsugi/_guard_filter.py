@@ -64,6 +64,7 @@ _TYPES = {
     "keys": "DICT_KEYS_MATCH",
     "set": "SET_MATCH",
     "nodict": "NOT_PRESENT_IN_GENERIC_DICT",
+    "noattr": "NOT_PRESENT_IN_GENERIC_DICT",
     "nomember": "NOT_PRESENT_IN_GENERIC_DICT",
     "nocell": "EMPTY_CELL",
     "function": "CLOSURE_MATCH",
