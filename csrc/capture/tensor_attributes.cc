@@ -28,6 +28,20 @@ constexpr std::string_view kTensorMetadata[] = {
 bool isMethodLike(PyObject* d) { return PyType_HasFeature(Py_TYPE(d), Py_TPFLAGS_METHOD_DESCRIPTOR); }
 bool isDict(PyObject* name) { return pyapi::ascii(name) == "__dict__"; }
 
+// True if code that is not in the trace has run behind the instruction: it may have got hold of any tensor that
+// there was.
+bool isBeforeUnknownCode(RecordContext& rec, const ir::Instruction& instruction) {
+  const GuardBlocks& blocks = rec.tables.blocks;
+  if (blocks.isPending()) return true;
+  const ir::Trace& trace = rec.trace();
+  for (const ir::Instruction* later = &trace.code.back(); later != &instruction; --later) {
+    if (later->op == ir::Op::kGuardBlock && blocks.validFrom() > 0 &&
+        trace.operandsOf(*later)[0].i == int64_t{blocks.validFrom()})
+      return true;
+  }
+  return false;
+}
+
 // True for a tensor that an operator of this trace has made and that no step has seen since. Nobody can have
 // given it attributes.
 bool isUntouched(RecordContext& rec, Shadow shadow, PyObject* tensor) {
@@ -38,7 +52,7 @@ bool isUntouched(RecordContext& rec, Shadow shadow, PyObject* tensor) {
   PyObject** dict = pyapi::materializedDictSlot(tensor);
   if (dict == nullptr || (*dict != nullptr && PyDict_GET_SIZE(*dict) != 0)) return false;
   const ir::Instruction* maker = ir::makerOf(rec.trace(), shadow.valueId());
-  return maker != nullptr && maker->op == ir::Op::kAten;
+  return maker != nullptr && maker->op == ir::Op::kAten && !isBeforeUnknownCode(rec, *maker);
 }
 
 // Nothing: the trace has made the tensor.

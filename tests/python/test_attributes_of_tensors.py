@@ -247,6 +247,76 @@ def test_a_step_in_the_middle(backend: str) -> None:
     assert outcomes(kintsugi.compile(program, backend=backend), Holder(), [nothing] * 7) == expected
 
 
+class Count:
+    """Counts calls, and gives a tensor an attribute in the third."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.calls = name, 0
+        self.held: Any = None
+
+    def note(self, t: Any) -> None:
+        self.calls += 1
+        if self.calls == 3:
+            setattr(t, self.name, lambda: 11)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def tell(self, t: Any) -> None:
+        self.note(t)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def tell_of_held(self) -> None:
+        self.note(self.held)
+
+
+def told(count: Count) -> Any:
+    made = torch.ones(3) + 1
+    count.tell(made)
+    return made.relu() + 1, hasattr(made, "extra")
+
+
+def told_before_sizes(count: Count) -> Any:
+    made = torch.ones(3) + 1
+    count.tell(made)
+    size = made.shape[0]
+    return made.relu() + size, hasattr(made, "extra"), getattr(made, "extra", None) is None
+
+
+def held(count: Count) -> Any:
+    made = torch.ones(3) + 1
+    count.held = made
+    count.tell_of_held()
+    return made + 1, hasattr(made, "extra")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [(told, "relu"), (told, "extra"), (told_before_sizes, "relu"), (told_before_sizes, "extra"), (held, "extra")],
+)
+def test_a_step_gives_a_tensor_of_the_trace_an_attribute(program: Any, name: str, backend: str) -> None:
+    compare(program, lambda: Count(name), [nothing] * 7, backend)
+
+
+class Bare:
+    pass
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("make", [Bare, lambda: (lambda: None)], ids=["plain", "function"])
+def test_an_attribute_that_is_deleted_appears(make: Any, backend: str) -> None:
+    def program(given: Any) -> Any:
+        try:
+            del given.x
+        except AttributeError as error:
+            return torch.ones(3) + 1, str(error)
+        return torch.ones(3) + 2
+
+    def set_it(given: Any) -> None:
+        given.x = 1
+
+    compare(program, make, [nothing, nothing, set_it, nothing, set_it, set_it, nothing, nothing], backend)
+
+
 def test_a_guard_says_so() -> None:
     compiled = kintsugi.compile(lambda t: t.relu() + 1)
     given = torch.ones(3)
