@@ -28,8 +28,8 @@ constexpr std::string_view kTensorMetadata[] = {
 bool isMethodLike(PyObject* d) { return PyType_HasFeature(Py_TYPE(d), Py_TPFLAGS_METHOD_DESCRIPTOR); }
 bool isDict(PyObject* name) { return pyapi::ascii(name) == "__dict__"; }
 
-// True if code that is not in the trace has run behind the instruction: it may have got hold of any tensor that
-// there was.
+// True if code that is not in the trace has run behind the instruction: it may have got hold of any tensor
+// that there was.
 bool isBeforeUnknownCode(RecordContext& rec, const ir::Instruction& instruction) {
   const GuardBlocks& blocks = rec.tables.blocks;
   if (blocks.isPending()) return true;
@@ -62,8 +62,8 @@ std::optional<ir::SourceId> sourceOfTensor(RecordContext& rec, Shadow shadow, Py
   return rec.guards.sourceOf(shadow, tensor);
 }
 
-// True if the tensor has an attribute of its own that hides the class's method of that name. Otherwise a guard
-// says that it has none: any later call may bring a tensor that does.
+// True if the tensor has an attribute of its own that hides the class's method of that name. Otherwise a
+// guard says that it has none: any later call may bring a tensor that does.
 bool hidesMethod(RecordContext& rec, Shadow shadow, PyObject* tensor, PyObject* name) {
   if (pyapi::hasInstanceAttributes(tensor) && PyDict_Contains(pyapi::instanceDict(tensor), name) != 0)
     return true;

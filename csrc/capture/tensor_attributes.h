@@ -1,8 +1,8 @@
 // Attributes of tensors: which reads call the dispatcher, which find a method, and which are steps.
 //
 // A program may give any tensor attributes of its own, and these hide the methods of its class (but no
-// property, which is a data descriptor). A trace that has called `t.relu()` is for tensors without a `relu` of
-// their own. Nothing here runs Python code.
+// property, which is a data descriptor). A trace that has called `t.relu()` is for tensors without a `relu`
+// of their own. Nothing here runs Python code.
 #pragma once
 
 #include "capture/attributes.h"

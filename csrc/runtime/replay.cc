@@ -76,7 +76,8 @@ bool hidesMethod(PyObject* tensor) {
   return false;
 }
 
-// True if an opaque step has given a tensor of the trace such an attribute. (Tensors from outside have guards.)
+// True if an opaque step has given a tensor of the trace such an attribute. (Tensors from outside have
+// guards.)
 bool hidesMethods(const ir::Trace& trace, std::span<const ir::Operand> operands, PyObject* const* args) {
   for (size_t k = 1; k < operands.size(); ++k) {
     if (!operands[k].isValue() || !torchapi::isTensor(args[k]) || !hidesMethod(args[k])) continue;

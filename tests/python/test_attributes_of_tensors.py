@@ -92,7 +92,7 @@ CALLS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "method": ("relu", lambda t: t.relu() + 1),
     "bound": ("relu", lambda t: (lambda f: f() + 1)(t.relu)),
     "in_python": ("norm", lambda t: t.norm() + 1),
-    "getattr": ("sum", lambda t: getattr(t, "sum")() + 1),  # noqa: B009
+    "getattr": ("sum", lambda t: getattr(t, "sum")() + 1),
     "default": ("sum", lambda t: getattr(t, "sum", None)() + 1),
     "size": ("size", lambda t: t + t.size(0)),
     "view": ("view", lambda t: t.view(3, 1) if callable(t.view) else 0),
@@ -125,7 +125,9 @@ def test_an_entry_in_the_dict_hides_no_property() -> None:
     def change(given: Any) -> None:
         given.__dict__["shape"] = given.__dict__["ndim"] = 5
 
-    compiled = compare(lambda t: t + t.shape[0] + t.ndim, lambda: torch.ones(3), [nothing, change, nothing], "eager")
+    compiled = compare(
+        lambda t: t + t.shape[0] + t.ndim, lambda: torch.ones(3), [nothing, change, nothing], "eager"
+    )
     assert compiled.stats().trace_count == 1
 
 
@@ -152,7 +154,7 @@ def by_statement(t: Any) -> None:
 
 
 def by_function(t: Any) -> None:
-    setattr(t, "relu", lambda: 5)  # noqa: B010
+    setattr(t, "relu", lambda: 5)
 
 
 def by_object(t: Any) -> None:
@@ -202,7 +204,7 @@ def show(given: Holder) -> None:
 
 def delete_by_function(given: Holder) -> Any:
     try:
-        delattr(given.a, "relu")  # noqa: B043
+        delattr(given.a, "relu")
     except AttributeError:
         pass
     return given.a.relu() + 1
@@ -291,7 +293,13 @@ def held(count: Count) -> Any:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("program", "name"),
-    [(told, "relu"), (told, "extra"), (told_before_sizes, "relu"), (told_before_sizes, "extra"), (held, "extra")],
+    [
+        (told, "relu"),
+        (told, "extra"),
+        (told_before_sizes, "relu"),
+        (told_before_sizes, "extra"),
+        (held, "extra"),
+    ],
 )
 def test_a_step_gives_a_tensor_of_the_trace_an_attribute(program: Any, name: str, backend: str) -> None:
     compare(program, lambda: Count(name), [nothing] * 7, backend)
@@ -302,7 +310,7 @@ class Bare:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("make", [Bare, lambda: (lambda: None)], ids=["plain", "function"])
+@pytest.mark.parametrize("make", [Bare, lambda: lambda: None], ids=["plain", "function"])
 def test_an_attribute_that_is_deleted_appears(make: Any, backend: str) -> None:
     def program(given: Any) -> Any:
         try:
@@ -394,7 +402,9 @@ def of_result(given: tuple[Any, Any]) -> Any:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("program", [has, has_or, get, call, delete, store, of_result])
 @pytest.mark.parametrize("name", ["x", "h_x", "relu", "h_relu", "y"])
-@pytest.mark.parametrize("cls", [Plain, WithProperty, WithGetattr, WithGetattribute, nn.Parameter, torch.Tensor])
+@pytest.mark.parametrize(
+    "cls", [Plain, WithProperty, WithGetattr, WithGetattribute, nn.Parameter, torch.Tensor]
+)
 def test_attributes_of_subclasses(cls: Any, name: str, program: Any, backend: str) -> None:
     def set_it(given: Any) -> None:
         given[0].__dict__[name] = 5

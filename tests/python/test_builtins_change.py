@@ -214,7 +214,17 @@ def test_a_dict_of_its_own(program: str, backend: str) -> None:
         own = dict(ORIGINAL)
         names = space(own)
         put, back = writes(own, name)
-        changes = [nothing, nothing, put, nothing, back, nothing, lambda: own.pop(name, None) and None, nothing, back]
+        changes = [
+            nothing,
+            nothing,
+            put,
+            nothing,
+            back,
+            nothing,
+            lambda: own.pop(name, None) and None,
+            nothing,
+            back,
+        ]
         return names, [*changes, nothing]
 
     compare(program, spaces, backend)
@@ -229,8 +239,8 @@ def test_the_globals_name_another_dict(program: str, backend: str) -> None:
         own = dict(ORIGINAL)
         names = space(own)
         other = {**own, USES[program][0]: USES[program][1]}
-        put = lambda: names.update(__builtins__=other)  # noqa: E731
-        back = lambda: names.update(__builtins__=own)  # noqa: E731
+        put = lambda: names.update(__builtins__=other)
+        back = lambda: names.update(__builtins__=own)
         return names, [nothing, nothing, put, nothing, back, nothing]
 
     compare(program, spaces, backend)

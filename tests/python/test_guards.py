@@ -271,7 +271,9 @@ def test_no_dict_of_inline_attributes() -> None:
     assert not passes(program, holder)
 
 
-@pytest.mark.parametrize("make", [lambda: torch.ones(2), Plain, lambda: (lambda: None)], ids=["tensor", "plain", "lazy"])
+@pytest.mark.parametrize(
+    "make", [lambda: torch.ones(2), Plain, lambda: lambda: None], ids=["tensor", "plain", "lazy"]
+)
 @pytest.mark.parametrize("leaf", [False, True])
 def test_no_attribute(make: Any, leaf: bool) -> None:
     o = make()

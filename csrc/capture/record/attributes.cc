@@ -193,8 +193,8 @@ Flow loadMethod(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   return loadByPlan(rec, f, act, in, pyapi::nameAt(f.code, in.arg), true);
 }
 
-// The object is not tracked by the trace: each run calls the function (`setattr` or `delattr`) again. The stack
-// has the object on top, and below it the value, if there is one.
+// The object is not tracked by the trace: each run calls the function (`setattr` or `delattr`) again. The
+// stack has the object on top, and below it the value, if there is one.
 Flow changeByStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* function) {
   const size_t count = function == setattrFunction() ? 2 : 1;  // that the instruction pops
   PyObject* args[3] = {act.peek(1), pyapi::nameAt(f.code, in.arg)};
