@@ -4,10 +4,9 @@
 #include "capture/class_attributes.h"
 #include "capture/classes.h"
 #include "capture/exceptions.h"
-#include "capture/foreign.h"
 #include "capture/shown.h"
 #include "capture/tables/pauses.h"
-#include "ir/value_maker.h"
+#include "capture/tensor_attributes.h"
 #include "pyapi/dict.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/imports.h"
@@ -18,14 +17,12 @@
 #include "pyapi/plain.h"
 #include "pyapi/text.h"
 #include "pyapi/types.h"
-#include "torchapi/torch_patches.h"
 
 #include <algorithm>
 #include <array>
 #include <string_view>
 
 #include "support/check.h"
-#include "torchapi/dispatched.h"
 #include "torchapi/known_torch.h"
 
 namespace kintsugi::capture {
@@ -34,11 +31,6 @@ using guard::GuardKind;
 using guard::SourceKind;
 
 namespace {
-
-constexpr std::string_view kTensorMetadata[] = {
-    "shape",  "dtype",     "device",        "layout",  "ndim",      "requires_grad", "is_leaf", "is_cuda",
-    "is_cpu", "is_sparse", "is_quantized",  "is_meta", "is_nested", "itemsize",      "nbytes",  "is_mps",
-    "is_xpu", "is_mkldnn", "is_sparse_csr", "is_mtia", "is_ipu",    "is_xla",        "is_maia", "is_vulkan"};
 
 // True for immutable C objects of torch (dtypes, devices, `torch.finfo`): their attributes never change.
 bool isTorchValue(PyObject* object) {
@@ -59,54 +51,6 @@ AttributePlan shadowPlan(Shadow shadow) {
 AttributePlan simple(AttributePlan::How how) {
   AttributePlan plan;
   plan.how = how;
-  return plan;
-}
-
-// True for a tensor that an operator of this trace has made and that no step has seen since. Nobody can have
-// given it attributes.
-bool isUntouched(RecordContext& rec, Shadow shadow, PyObject* tensor) {
-  constexpr auto kUnknown = torchapi::MetaLevel::kUnknown;
-  if (!shadow.isValue() ||
-      (rec.ops().level(shadow.valueId()) == kUnknown && rec.ops().expiredLevel(shadow.valueId()) == kUnknown))
-    return false;
-  PyObject** dict = pyapi::materializedDictSlot(tensor);
-  if (dict == nullptr || (*dict != nullptr && PyDict_GET_SIZE(*dict) != 0)) return false;
-  const ir::Instruction* maker = ir::makerOf(rec.trace(), shadow.valueId());
-  return maker != nullptr && maker->op == ir::Op::kAten;
-}
-
-AttributePlan planTensor(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name) {
-  static PyObject* hook = PyUnicode_InternFromString("__getattr__");
-  PyObject* d = pyapi::lookUpInType(Py_TYPE(object), name);
-  AttributePlan plan;
-  if (isForeign(shadow, object) && (d == nullptr || !isMethodLike(d))) {
-    plan.how = AttributePlan::kTorch;  // runs the Python code of the tensor's own class
-    return plan;
-  }
-  if (d == nullptr) {
-    const bool plain = pyapi::getsAttributesPlainly(Py_TYPE(object));
-    if (plain && pyapi::lookUpInType(Py_TYPE(object), hook) == nullptr && isUntouched(rec, shadow, object)) {
-      rec.guards.guardTypeVersion(Py_TYPE(object));
-      plan.how = AttributePlan::kRaises;
-    }
-    return plan;
-  }
-  if (isMethodLike(d)) {
-    // Guards on the global state cover what torch itself has put into torch.Tensor.
-    if (!pyapi::isA(object, torchapi::Known::kTensor) || (PyFunction_Check(d) && !torchapi::isTorchMethod(d)))
-      rec.guards.guardTypeVersion(Py_TYPE(object));
-    plan.how = AttributePlan::kMethod;
-    plan.function = d;
-    return plan;
-  }
-  if (Py_TYPE(d) != &PyGetSetDescr_Type) return plan;
-  // `grad` and `_base` are state of the tensor. Each run has to ask for them, even if the tensor that is
-  // found is one that the trace knows.
-  plan.how = pyapi::ascii(name) == "grad" || pyapi::ascii(name) == "_base" ? AttributePlan::kStep
-                                                                           : AttributePlan::kTorch;
-  if (pyapi::isKnown(d, torchapi::Known::kTensorData)) plan.dispatchedCall = torchapi::dataOf;
-  for (std::string_view m : kTensorMetadata)
-    plan.onlyReadsMetadata = plan.onlyReadsMetadata || m == pyapi::ascii(name);
   return plan;
 }
 

@@ -25,8 +25,10 @@ std::optional<Shadow> Heap::readGlobal(PyObject* globals, PyObject* builtins, Py
   if (value != nullptr) return reads_.dictEntry(root, globals, name, value);
   if (!lacksKey(root, globals, name)) return std::nullopt;
   value = PyDict_GetItemWithError(builtins, name);
-  if (value == nullptr) return std::nullopt;
-  return reads_.dictEntry(guards_.pinnedRoot(builtins), builtins, name, value);
+  const Shadow others = guards_.pinnedRoot(builtins);
+  if (value != nullptr) return reads_.dictEntry(others, builtins, name, value);
+  lacksKey(others, builtins, name);  // the run raises NameError
+  return std::nullopt;
 }
 
 // The dict has no such key now. If the dict is older than the trace, guards that it has none at entry.

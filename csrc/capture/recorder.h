@@ -89,6 +89,7 @@ class Recorder final : public StepObserver {
   ClassVersions classVersions_{document_, constants_, attributes_};
   SourceSet openSlices_;   // lists that steps have cut out of lists of open length
   SourceSet sameTensors_;  // guarded to be tensors that the trace has made
+  SourceSet openTensors_;  // tensors whose attributes the trace may have written: these hide methods
   AliasList aliases_;
   SizeReads sizeReads_;
   TorchCalls torchCalls_;
@@ -150,10 +151,10 @@ class Recorder final : public StepObserver {
   FinalizerTracker finalizers_{
       {breakLog_, constants_, sources_, kept_, virtuals_, overlays_, frames_, instruction_, dead_, pauses_},
       lifetimes_.host()};
-  RecorderTables tables_{options_,   document_,      ops_,         aliases_,   attributes_,
-                         breakLog_,  classVersions_, constants_,   dead_,      exceptions_,
-                         finalized_, finalizers_,    frames_,      frozen_,    blocks_,
-                         sources_,   restored_,      sameTensors_, sizeReads_, virtuals_};
+  RecorderTables tables_{options_,       document_,  ops_,     aliases_,    attributes_, breakLog_,
+                         classVersions_, constants_, dead_,    exceptions_, finalized_,  finalizers_,
+                         frames_,        frozen_,    blocks_,  sources_,    restored_,   sameTensors_,
+                         openTensors_,   sizeReads_, virtuals_};
   RecordContext context_{guards_,    objects_,   heap_,       stores_,      snapshots_, steps_,  torch_,
                          callees_,   lifetimes_, breaks_,     instruction_, expected_,  pauses_, transforms_,
                          transient_, watched_,   openSlices_, facts_,       tables_};

@@ -33,6 +33,7 @@ struct RecorderTables {
   KnownSources& sources;
   RestoredFrames& restored;
   SourceSet& sameTensors;
+  SourceSet& openTensors;
   SizeReads& sizeReads;
   VirtualTable& virtuals;
 };

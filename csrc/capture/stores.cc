@@ -256,8 +256,12 @@ bool Stores::deleteGeneric(Shadow shadow, PyObject* object, PyObject* name) {
     return true;
   }
   PyObject** slot = pyapi::materializedDictSlot(object);
-  if (slot == nullptr || *slot == nullptr) return breaks_.isLive();
+  if (slot == nullptr) return breaks_.isLive();  // the run raises AttributeError
   ir::SourceId source = guards_.sourceOf(shadow, object);
+  if (*slot == nullptr) {  // here too
+    guards_.guard(guard::GuardKind::kNoDict, source);
+    return breaks_.isLive();
+  }
   Shadow dictShadow = guards_.readSource(SourceKind::kDict, source, nullptr, 0, *slot);
   PyObject* value = PyDict_GetItemWithError(*slot, name);
   if (value == nullptr) return effects_.lacksKey(dictShadow, *slot, name);

@@ -56,9 +56,10 @@ bool areLike(PyObject* examples, std::span<PyObject* const> inputs) {
   return true;
 }
 
-// Are these real tensors, and not fake ones of a tracer that runs the graph?
+// Are these real tensors, and not fake ones of a tracer that runs the graph? Tracers are dispatch modes. The
+// function modes on the stack are the program's.
 bool areReal(std::span<PyObject* const> objects) {
-  return !torchapi::hasModes() && std::all_of(objects.begin(), objects.end(), [](PyObject* object) {
+  return !torchapi::hasDispatchModes() && std::all_of(objects.begin(), objects.end(), [](PyObject* object) {
     return !torchapi::isTensor(object) ||
            (torchapi::isExactTensorType(Py_TYPE(object)) && torchapi::describe(object).plain);
   });

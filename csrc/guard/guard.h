@@ -33,6 +33,7 @@ namespace kintsugi::guard {
   X(Element, "element", "sk")      /* set or frozenset source holds k */                      \
   X(NoElement, "noelement", "sk")  /* set or frozenset source does not hold k */              \
   X(NoDict, "nodict", "s")         /* source has no instance dict (yet) */                    \
+  X(NoAttribute, "noattr", "sk")   /* source has no attribute k of its own: it has no instance dict, or one without k */ \
   X(EmptyMember, "nomember", "sk") /* the slot k of source is unset */                        \
   X(EmptyCell, "nocell", "s")      /* the cell is empty */                                    \
   X(Function, "function", "sk")    /* source is a function with code k */                      \

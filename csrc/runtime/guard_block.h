@@ -47,7 +47,7 @@ struct LocalGuard {
   guard::GuardKind kind;
   uint32_t index = 0;                    // into GuardSet::guards
   PyObject* key = nullptr;               // expected object, type, key or descriptor
-  Py_hash_t hash = 0;                    // LacksKey
+  Py_hash_t hash = 0;                    // LacksKey, NoAttribute
   int64_t number = 0;                    // Length
   const ir::TensorDesc* info = nullptr;  // Tensor, TensorRank
   uint32_t tensor = ir::kNone;           // their place in Block::tensors; kNone: compared at once

@@ -327,7 +327,8 @@ class BlockCompiler {
     LocalGuard local{.kind = g.kind, .index = index, .key = constant(g.key), .number = g.number};
     const bool needsKey = hasPart(kGuardParts[static_cast<size_t>(g.kind)], 'k');
     KINTSUGI_CHECK(!needsKey || local.key != nullptr, "guard ", index, " lacks its constant");
-    if (g.kind == GuardKind::kLacksKey && !pyapi::plainHash(local.key, &local.hash)) {
+    const bool hashed = g.kind == GuardKind::kLacksKey || g.kind == GuardKind::kNoAttribute;
+    if (hashed && !pyapi::plainHash(local.key, &local.hash)) {
       local.key = nullptr;  // comparing would run Python code: never holds
     }
     if (g.kind == GuardKind::kTensor || g.kind == GuardKind::kTensorRank) {
@@ -448,6 +449,7 @@ class BlockCompiler {
         case GuardKind::kFunction:
           words |= kTypeWord | kCodeWord;
           break;
+        case GuardKind::kNoAttribute:  // most objects have no dict whose version could be compared
         case GuardKind::kSetEquals:
         case GuardKind::kElement:
         case GuardKind::kNoElement:

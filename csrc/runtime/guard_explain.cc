@@ -240,6 +240,8 @@ class Explainer {
         return " with keys " + textOf(g.key);
       case GuardKind::kNoDict:
         return " without attributes of its own";
+      case GuardKind::kNoAttribute:
+        return " without an attribute " + textOf(g.key) + " of its own";
       case GuardKind::kEmptyMember:
         return " with an unset slot";
       case GuardKind::kEmptyCell:
@@ -281,6 +283,8 @@ class Explainer {
         return "other keys or another order";
       case GuardKind::kNoDict:
         return "it has attributes";
+      case GuardKind::kNoAttribute:
+        return "it has the attribute";
       case GuardKind::kEmptyMember:
         return "it is set";
       case GuardKind::kEmptyCell:

@@ -57,6 +57,15 @@ bool lacksKey(const LocalGuard& guard, PyObject* object) {
          pyapi::lookUp(object, guard.key, guard.hash, &value) == pyapi::Lookup::kMissing;
 }
 
+// Most objects that are asked have no attributes of their own, so their dict is not made for this.
+bool lacksAttribute(const LocalGuard& guard, PyObject* object) {
+  if (!pyapi::hasInstanceAttributes(object)) [[likely]] {
+    return true;
+  }
+  PyObject* dict = pyapi::instanceDict(object);
+  return dict != nullptr && lacksKey(guard, dict);
+}
+
 bool memberIsEmpty(PyObject* descriptor, PyObject* object) {
   bool noneIfNull = false;
   PyObject** slot = pyapi::memberSlot(descriptor, object, &noneIfNull);
@@ -159,6 +168,8 @@ bool holds(const LocalGuard& guard, PyObject* object) {
       return PyAnySet_Check(object) && pyapi::lookUpInSet(object, guard.key) == pyapi::Lookup::kMissing;
     case GuardKind::kNoDict:
       return !pyapi::hasInstanceAttributes(object);
+    case GuardKind::kNoAttribute:
+      return lacksAttribute(guard, object);
     case GuardKind::kEmptyMember:
       return memberIsEmpty(guard.key, object);
     case GuardKind::kEmptyCell:

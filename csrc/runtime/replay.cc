@@ -4,11 +4,14 @@
 #include <atomic>
 #include <cmath>
 #include <optional>
+#include <span>
 #include <utility>
 
+#include "ir/value_maker.h"
 #include "pyapi/frame.h"
 #include "pyapi/hook.h"
 #include "pyapi/items.h"
+#include "pyapi/object_layout.h"
 #include "pyapi/types.h"
 #include "runtime/compiled_trace.h"
 #include "runtime/exit_report.h"
@@ -55,6 +58,33 @@ std::atomic<uint64_t> forcedExitCount = 0;
 bool sameScalar(const Value& a, const Value& b) {
   // Floats bit by bit: -0.0 is another value than 0.0, and a NaN is itself.
   return a.kind == b.kind && a.i == b.i && a.kind != ValueKind::kTensor && a.kind != ValueKind::kObject;
+}
+
+// True if the tensor has an attribute of its own that hides a method of its class.
+bool hidesMethod(PyObject* tensor) {
+  if (!pyapi::hasInstanceAttributes(tensor)) [[likely]] {
+    return false;
+  }
+  PyObject *name = nullptr, *value = nullptr;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(pyapi::instanceDict(tensor), &at, &name, &value) != 0) {
+    PyObject* d = PyUnicode_CheckExact(name) ? pyapi::lookUpInType(Py_TYPE(tensor), name) : nullptr;
+    if (d != nullptr && PyType_HasFeature(Py_TYPE(d), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// True if an opaque step has given a tensor of the trace such an attribute. (Tensors from outside have
+// guards.)
+bool hidesMethods(const ir::Trace& trace, std::span<const ir::Operand> operands, PyObject* const* args) {
+  for (size_t k = 1; k < operands.size(); ++k) {
+    if (!operands[k].isValue() || !torchapi::isTensor(args[k]) || !hidesMethod(args[k])) continue;
+    const ir::Instruction* maker = ir::makerOf(trace, operands[k].id);
+    if (maker != nullptr && maker->op == Op::kAten) return true;
+  }
+  return false;
 }
 
 bool isNan(const Value& value) { return value.kind == ValueKind::kFloat && std::isnan(value.f); }
@@ -319,6 +349,9 @@ Outcome Run::executeCall(const Step& step, const ir::Instruction& ins) {
   }
   if (ins.resultCount > 0) {
     storeResult(ins.firstResult, std::move(made));
+  }
+  if (step.op == Op::kCall && hidesMethods(*trace_, operands, args)) [[unlikely]] {
+    exitSoon_ = true;  // the trace calls the methods of the class
   }
   if (ranPython) [[unlikely]]
     leaveIfChanged();

@@ -66,6 +66,7 @@ _TYPES = {
     "element": "SET_CONTAINS",
     "noelement": "SET_NOT_CONTAINS",
     "nodict": "NOT_PRESENT_IN_GENERIC_DICT",
+    "noattr": "NOT_PRESENT_IN_GENERIC_DICT",
     "nomember": "NOT_PRESENT_IN_GENERIC_DICT",
     "nocell": "EMPTY_CELL",
     "function": "CLOSURE_MATCH",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -319,3 +320,119 @@ def test_tracebacks_have_torchs_frames(name: str, warm: int) -> None:
         expected = frames(f, torch.randn(1, 4))
         assert expected is not None and ("handle_torch_function" in {place[0] for place in expected})
         assert frames(compiled, torch.randn(1, 4))[-len(expected) :] == expected
+
+
+SEEN: list[Any] = []
+
+
+class Logging(TorchFunctionMode):  # type: ignore[misc]
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        SEEN.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def looking(x: torch.Tensor) -> torch.Tensor:
+    SEEN.append(depth())
+    if x.sum() > 100:
+        raise ValueError("too much")
+    return x.cos()
+
+
+def steps_under_no_mode(x: torch.Tensor) -> Any:
+    y = looking(torch.relu(x) + 1)
+    print(end="")
+    return torch.sin(y).add(2) * torch.ones(3)
+
+
+def steps_under_one_mode(x: torch.Tensor) -> Any:
+    with Doubling():
+        y = looking(torch.sin(x) + 1)
+        y = looking(torch.sin(y))
+    return torch.sin(y)
+
+
+def steps_under_two_modes(x: torch.Tensor) -> Any:
+    with Logging():
+        with Doubling():
+            y = looking(x)
+            y = torch.sin(y)
+        y = looking(torch.sin(y))
+    return torch.sin(y)
+
+
+def steps_among_nested_modes(x: torch.Tensor) -> Any:
+    y = torch.relu(x)
+    with Doubling():
+        a = torch.sin(y) + 1
+        with Logging():
+            a = looking(a)
+            b = torch.relu(a).add(3)
+        c = torch.sin(b)
+        print(end="")
+        c = torch.sin(c)
+    return torch.sin(c)
+
+
+def steps_that_raise(x: torch.Tensor) -> Any:
+    y = torch.relu(x) + 1
+    try:
+        with Logging(), Doubling():
+            a = torch.sin(y)
+            b = looking(x * 2)
+            return torch.relu(b) + a
+    except ValueError:
+        return torch.sin(y)
+
+
+def steps_on_a_device(x: torch.Tensor) -> Any:
+    with torch.device("meta"):
+        made = torch.ones(3)
+        looking(x)
+        other = torch.zeros(2)
+    return len(made), len(other), torch.ones(2), looking(x) + 1
+
+
+AROUND: dict[str, Callable[[], Any]] = {
+    "nothing": contextlib.nullcontext,
+    "logging": Logging,
+    "doubling": Doubling,
+    "device": lambda: torch.device("cpu"),
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize(
+    "f",
+    [
+        steps_under_no_mode,
+        steps_under_one_mode,
+        steps_under_two_modes,
+        steps_among_nested_modes,
+        steps_that_raise,
+        steps_on_a_device,
+    ],
+)
+def test_steps_between_graphs(f: Any, around: str, name: str) -> None:
+    """Modes see what they see in eager mode, once; steps find the modes on the stack; so does code behind the call."""
+
+    def outcome(function: Any, x: torch.Tensor) -> Any:
+        SEEN.clear()
+        with AROUND[around]():
+            try:
+                result = function(x)
+            except ValueError as error:
+                result = str(error)
+            SEEN.append(depth())
+        assert depth() == 0
+        return result, list(SEEN)
+
+    compiled, _ = compiled_with(f, name)
+    for scale in (1, 1, 50, 1, 50):
+        (ours, said), (theirs, expected) = outcome(compiled, X * scale), outcome(f, X * scale)
+        assert said == expected
+        if isinstance(theirs, str):
+            assert ours == theirs
+        else:
+            torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)

@@ -271,6 +271,35 @@ def test_no_dict_of_inline_attributes() -> None:
     assert not passes(program, holder)
 
 
+@pytest.mark.parametrize(
+    "make", [lambda: torch.ones(2), Plain, lambda: lambda: None], ids=["tensor", "plain", "lazy"]
+)
+@pytest.mark.parametrize("leaf", [False, True])
+def test_no_attribute(make: Any, leaf: bool) -> None:
+    o = make()
+    holder = o if leaf else [o]
+
+    def write(g: Guards) -> None:
+        s = g.arg() if leaf else g.path(g.arg(), ("list", 0))
+        g.b.guard("type", s, key=type(o))
+        g.b.guard("noattr", s, key="x")
+
+    program = program_of(write, holder)
+    assert passes(program, holder)
+    o.y = 1
+    assert passes(program, holder), "another attribute"
+    o.x = 1
+    assert not passes(program, holder)
+    del o.x
+    assert passes(program, holder)
+    o.__dict__["x"] = 1
+    assert not passes(program, holder)
+    o.__dict__ = {"z": 1}
+    assert passes(program, holder)
+    o.__dict__ = {"x": 1}
+    assert not passes(program, holder)
+
+
 def test_members() -> None:
     o = Slotted()
     o.a = "text"

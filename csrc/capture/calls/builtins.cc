@@ -102,6 +102,8 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
   Shadow shadow = ctx.shadows[0];
   if (!ctx.rec.live()) return run(ctx);
   if (plan.how == AttributePlan::kTorch) {
+    // The code of its own class says whether such a tensor has it: each run asks.
+    if (has && isForeign(shadow, o)) return ctx.rec.torch.torchStep(ctx, result);
     if (has) {
       result = Shadow::constant();
       const Paused paused(ctx.rec.pauses);

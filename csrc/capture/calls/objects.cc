@@ -8,6 +8,7 @@
 #include "capture/classes.h"
 #include "capture/sizes.h"
 #include "capture/tables/pauses.h"
+#include "capture/tensor_attributes.h"
 #include "pyapi/text.h"
 #include "pyapi/types.h"
 
@@ -23,6 +24,7 @@ Flow attributeStep(CallContext& ctx, Shadow& result) {
   }
   ctx.shadows.replace(shadows.data());
   if (torchapi::isTensor(ctx.args[0])) {
+    noteWriteToTensor(ctx.rec, ctx.shadows[0], ctx.args[0], ctx.args[1]);
     if (auto value = ctx.rec.ops().valueOf(ctx.args[0])) forgetMeta(ctx.rec, *value);
   }
   Flow flow = ctx.rec.steps.callStep(ctx, CallKind::kKnown, nullptr, result);

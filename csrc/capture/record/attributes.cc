@@ -6,6 +6,7 @@
 #include "capture/classes.h"
 #include "capture/sizes.h"
 #include "capture/tables/pauses.h"
+#include "capture/tensor_attributes.h"
 
 #include "capture/handlers/handlers.h"
 #include "capture/record/second_half.h"
@@ -20,6 +21,16 @@ namespace kintsugi::capture {
 namespace {
 
 PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuiltins(), name); }
+
+PyObject* setattrFunction() {
+  static constinit pyapi::Lazy<PyObject*> slot;
+  return slot.get([] { return Py_NewRef(builtin("setattr")); });
+}
+
+PyObject* delattrFunction() {
+  static constinit pyapi::Lazy<PyObject*> slot;
+  return slot.get([] { return Py_NewRef(builtin("delattr")); });
+}
 
 CallContext getattrContext(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in,
                            PyObject** args, Shadow* shadows) {
@@ -182,23 +193,29 @@ Flow loadMethod(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   return loadByPlan(rec, f, act, in, pyapi::nameAt(f.code, in.arg), true);
 }
 
-// The object is not tracked by the trace: each run calls setattr() again.
-Flow storeByStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* name) {
-  static constinit pyapi::Lazy<PyObject*> setattrSlot;
-  PyObject* setattr = setattrSlot.get([] { return Py_NewRef(builtin("setattr")); });
-  PyObject* args[] = {act.peek(1), name, act.peek(2)};
-  Shadow shadows[] = {f.top(1), Shadow::constant(), f.top(2)};
-  if (!rec.snapshots.escape(shadows[0], args[0]) || !rec.snapshots.escape(shadows[2], args[2]))
+// The object is not tracked by the trace: each run calls the function (`setattr` or `delattr`) again. The
+// stack has the object on top, and below it the value, if there is one.
+Flow changeByStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* function) {
+  const size_t count = function == setattrFunction() ? 2 : 1;  // that the instruction pops
+  PyObject* args[3] = {act.peek(1), pyapi::nameAt(f.code, in.arg)};
+  Shadow shadows[3] = {f.top(1), Shadow::constant()};
+  if (count == 2) {
+    args[2] = act.peek(2);
+    shadows[2] = f.top(2);
+  }
+  if (!rec.snapshots.escape(shadows[0], args[0]) ||
+      (count == 2 && !rec.snapshots.escape(shadows[2], args[2])))
     return rec.execute(act, in);
-  if (auto value = torchapi::isTensor(args[0]) ? rec.ops().valueOf(args[0]) : std::nullopt) {
-    forgetMeta(rec, *value);
+  if (torchapi::isTensor(args[0])) {
+    if (auto value = rec.ops().valueOf(args[0])) forgetMeta(rec, *value);
+    noteWriteToTensor(rec, shadows[0], args[0], args[1]);
   }
   CallContext ctx(rec, f, act, in);
-  ctx.of(setattr, Shadow::constant(), args, shadows, 3);
+  ctx.of(function, Shadow::constant(), args, shadows, count + 1);
   ctx.pushes = false;
   Shadow ignored;
   Flow flow = rec.steps.callStep(ctx, CallKind::kKnown, nullptr, ignored);
-  if (flow == Flow::kNext && rec.live()) f.drop(2);
+  if (flow == Flow::kNext && rec.live()) f.drop(count);
   return flow;
 }
 
@@ -207,10 +224,10 @@ Flow storeAttr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr&
   PyObject* object = act.peek(1);
   PyObject* value = act.peek(2);
   Shadow shadow = f.top(1);
-  if (torchapi::isTensor(object)) return storeByStep(rec, f, act, in, name);
+  if (torchapi::isTensor(object)) return changeByStep(rec, f, act, in, setattrFunction());
   PyObject* setter = nullptr;
   if (!rec.stores.planStore(shadow, object, name, f.top(2), value, setter)) return rec.execute(act, in);
-  if (setter == Py_None) return storeByStep(rec, f, act, in, name);
+  if (setter == Py_None) return changeByStep(rec, f, act, in, setattrFunction());
   if (setter != nullptr) {
     PendingFrame pending = setterFrame(rec, setter, shadow, object, name, f.top(2), value);
     pending.site = rec.snapshots.callSite(in, 2, {}, ir::ReturnAction::kDiscard);
@@ -224,6 +241,7 @@ Flow storeAttr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr&
 Flow deleteAttr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* name = pyapi::nameAt(f.code, in.arg);
   Shadow shadow = f.top(1);
+  if (torchapi::isTensor(act.peek(1))) return changeByStep(rec, f, act, in, delattrFunction());
   PyObject* deleter = nullptr;
   if (!rec.stores.planDelete(shadow, act.peek(1), name, deleter)) return rec.execute(act, in);
   if (deleter != nullptr) {

@@ -3,6 +3,7 @@
 
 #include "capture/handlers/handlers.h"
 #include "capture/record/table.h"
+#include "pyapi/frame.h"
 #include "pyapi/opcodes.h"
 
 namespace kintsugi::capture {
@@ -22,6 +23,17 @@ void addAnnotations(RecordContext& rec, Shadow function, PyObject* object, const
     rec.objects.setEntry(rec.objects.virtualOf(annotations), key, values[k]);
   }
   rec.objects.setEntry(rec.objects.virtualOf(function), name, annotations);
+}
+
+// A new function keeps the builtins that its globals name when it is made.
+bool pinBuiltins(RecordContext& rec, PyObject* globals) {
+  static PyObject* const name = PyUnicode_InternFromString("__builtins__");
+  if (!PyDict_CheckExact(globals)) return true;  // reading a global of such a dict ends the recording
+  const Shadow root = rec.guards.pinnedRoot(globals);
+  PyObject* entry = PyDict_GetItemWithError(globals, name);
+  if (entry == nullptr) return rec.heap.lacksKey(root, globals, name);
+  Shadow found = rec.objects.dictEntry(root, globals, name, entry);
+  return rec.guards.pin(found, entry);
 }
 
 // MAKE_FUNCTION. Stack: defaults, kwdefaults, annotations and closure (each if given), then the code.
@@ -50,6 +62,7 @@ Flow makeFunction(RecordContext& rec, ShadowFrame& f, Activation& act, const Ins
     objects[0] = pyapi::newRef(act.peek(at));
     ++at;
   }
+  if (!pinBuiltins(rec, pyapi::globalsOf(act.frame))) return rec.execute(act, in);
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(static_cast<size_t>(at) - 1);

@@ -8,6 +8,7 @@
 #include "pyapi/code.h"
 #include "pyapi/containers.h"
 #include "pyapi/frame.h"
+#include "pyapi/names.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/types.h"
 
@@ -171,6 +172,21 @@ Flow loadGlobal(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr
   return flow;
 }
 
+// What a class statement calls is an entry of the builtins like any other.
+Flow loadBuildClass(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject* builtins = pyapi::builtinsOf(act.frame);
+  PyObject* name = pyapi::names::buildClass();
+  PyObject* entry = PyDict_CheckExact(builtins) ? PyDict_GetItemWithError(builtins, name) : nullptr;
+  if (entry == nullptr) {
+    rec.abort(diag::Code::KTG0101, {"__build_class__"});
+    return rec.execute(act, in);
+  }
+  const Shadow found = rec.objects.dictEntry(rec.guards.pinnedRoot(builtins), builtins, name, entry);
+  const Flow flow = rec.execute(act, in);
+  if (flow == Flow::kNext) f.push(found);
+  return flow;
+}
+
 Flow storeGlobal(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* name = pyapi::nameAt(f.code, in.arg);
   PyObject* globals = pyapi::globalsOf(act.frame);
@@ -329,7 +345,8 @@ void registerStackRecords(RecordTable& t) {
   t[op::PUSH_NULL] = pushNull;
   t[op::COPY] = copy;
   t[op::SWAP] = swap;
-  t[op::LOAD_CONST] = t[op::LOAD_ASSERTION_ERROR] = t[op::LOAD_BUILD_CLASS] = loadConst;
+  t[op::LOAD_CONST] = t[op::LOAD_ASSERTION_ERROR] = loadConst;
+  t[op::LOAD_BUILD_CLASS] = loadBuildClass;
   t[op::LOAD_SMALL_INT] = t[op::LOAD_COMMON_CONSTANT] = loadConst;
   t[op::LOAD_FAST] = loadFast;
   t[op::STORE_FAST] = storeFast;
