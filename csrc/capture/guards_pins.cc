@@ -1,4 +1,5 @@
 // Guards: pinning what is used of an object: its length, its truth, whether it is None.
+#include <optional>
 #include <string>
 
 #include "capture/call_context.h"
@@ -7,6 +8,7 @@
 #include "capture/hashes.h"
 #include "capture/plain_objects.h"
 #include "capture/special_methods.h"
+#include "ir/value_maker.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/plain.h"
 #include "pyapi/types.h"
@@ -183,6 +185,21 @@ bool Guards::pinGivenBack(PyObject* x, PyObject* y) {
   return roles_.sizes.pinMeta(Shadow::value(*left), x) && roles_.sizes.pinMeta(Shadow::value(*right), y);
 }
 
+namespace {
+
+// A number that was read is the object that it was read from. What the parent of a side trace has read, but
+// for arguments, may be gone.
+std::optional<ir::SourceId> sourceOfInput(const guard::Document& document, ir::ValueId value,
+                                          guard::BlockId root) {
+  const ir::Instruction* maker = ir::makerOf(document.trace, value);
+  if (maker == nullptr || maker->op != ir::Op::kInput) return std::nullopt;
+  const ir::SourceId source = document.trace.operandsOf(*maker)[0].id;
+  const guard::SourceNode& node = document.sources.nodes[source];
+  return node.kind == SourceKind::kArg || node.block >= root ? std::optional(source) : std::nullopt;
+}
+
+}  // namespace
+
 // Guards the answer to `x is y`.
 bool Guards::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
   if (torchapi::isTensor(x) && torchapi::isTensor(y) && !pinGivenBack(x, y)) return false;
@@ -197,7 +214,12 @@ bool Guards::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
     return roles_.breaks.isLive();
   }
   for (auto [shadow, object] : {std::pair(&a, x), std::pair(&b, y)}) {
-    if (shadow->isValue() && !torchapi::isTensor(object) && !pin(*shadow, object)) return false;
+    if (!shadow->isValue() || torchapi::isTensor(object)) continue;
+    if (const auto read = sourceOfInput(document_, shadow->valueId(), blocks_.root())) {
+      *shadow = Shadow::source(*read);
+    } else if (!pin(*shadow, object)) {
+      return false;
+    }
   }
   auto sourceId = [&](Shadow s, PyObject* o) -> std::optional<ir::SourceId> {
     if (s.isSource()) return s.sourceId();

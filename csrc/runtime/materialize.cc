@@ -79,6 +79,8 @@ pyapi::Ref<> Materializer::boxed(ir::ValueId id) {
   const torchapi::Value& value = run_.values[id];
   if (value.kind != torchapi::ValueKind::kFloat && value.kind != torchapi::ValueKind::kInt)
     return pyapi::steal(torchapi::box(value));
+  if (const ir::SourceId argument = run_.numberArguments[id]; argument != ir::kNone)
+    return pyapi::newRef(run_.slots[argument]);
   const auto found = run_.numbers->find(id);
   if (found != run_.numbers->end()) return pyapi::newRef(found->second);
   pyapi::Ref<> made = pyapi::steal(torchapi::box(value));

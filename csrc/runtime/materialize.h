@@ -25,16 +25,18 @@ struct Recording;
 namespace kintsugi::runtime {
 
 // The objects that stand for numbers of a run: one for each value, since a NaN is found by its identity
-// (`losses.index(max(losses))`), and `a is b` may be asked.
+// (`losses.index(max(losses))`), and `a is b` may be asked. Numbers that the run has read are there from the
+// start, as the objects that they were read from; but not arguments, which the caller holds.
 using NumberObjects = std::unordered_map<ir::ValueId, PyObject*>;
 
 // What a run knows at one moment.
 struct RunView {
   const recording::Recording& recording;
-  const torchapi::Value* values;  // by ValueId
-  PyObject* const* objects;       // by ValueId: the results of steps that sources start at
-  PyObject* const* slots;         // by SourceId
-  NumberObjects* numbers;         // owned by the run
+  const torchapi::Value* values;        // by ValueId
+  PyObject* const* objects;             // by ValueId: the results of steps that sources start at
+  PyObject* const* slots;               // by SourceId
+  NumberObjects* numbers;               // owned by the run
+  const ir::SourceId* numberArguments;  // by ValueId: the argument that a number is, or ir::kNone
 };
 
 class Materializer {

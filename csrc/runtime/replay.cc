@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <optional>
 #include <span>
 #include <utility>
@@ -87,8 +86,6 @@ bool hidesMethods(const ir::Trace& trace, std::span<const ir::Operand> operands,
   return false;
 }
 
-bool isNan(const Value& value) { return value.kind == ValueKind::kFloat && std::isnan(value.f); }
-
 }  // namespace
 
 // A block has resolved its sources: holds those that are named later, and reads the inputs.
@@ -108,8 +105,7 @@ bool Run::enterBlock(guard::BlockId block) {
                                ? torchapi::kindOfType(trace_->values[load.value].kind)
                                : load.kind;
     ok = torchapi::unbox(slots_[load.source], kind, values_[load.value]) && ok;
-    if (isNan(values_[load.value])) [[unlikely]]
-      storage_.keepNumber(load.value, slots_[load.source]);
+    if (load.kept) storage_.keepNumber(load.value, slots_[load.source]);
   }
   return ok;
 }

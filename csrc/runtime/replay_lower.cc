@@ -45,6 +45,8 @@ class Lowering {
  private:
   void useInGuards(const ir::SourceRoots& roots);
   void findHeldSources();
+  bool isNumber(ir::ValueId value) const;
+  void findNumberArguments();
   void hold(const Operand& operand);
   void hold(std::span<const Operand> operands);
   void holdSource(guard::SourceId source);
@@ -91,6 +93,7 @@ ReplayCode Lowering::run() {
     }
   }
   findHeldSources();
+  findNumberArguments();
   for (uint32_t index = 0; index < trace_.code.size(); ++index) {
     if (index < recording_.start) {
       continue;
@@ -207,6 +210,22 @@ void Lowering::findHeldSources() {
   }
 }
 
+bool Lowering::isNumber(ir::ValueId value) const {
+  const ir::TypeKind kind = trace_.values[value].kind;
+  return kind == ir::TypeKind::kInt || kind == ir::TypeKind::kFloat;
+}
+
+// Those of the parent of a side trace too: it is the same call.
+void Lowering::findNumberArguments() {
+  code_.numberArguments.resize(trace_.values.size(), ir::kNone);
+  for (const ir::Instruction& ins : trace_.code) {
+    if (ins.op != Op::kInput || !isNumber(ins.firstResult)) continue;
+    const guard::SourceId source = trace_.operandsOf(ins)[0].id;
+    if (sources_.nodes[source].kind == guard::SourceKind::kArg)
+      code_.numberArguments[ins.firstResult] = source;
+  }
+}
+
 // A guard may compare what a step has just given with what an earlier one gave.
 void Lowering::useInGuards(const ir::SourceRoots& roots) {
   std::vector<uint32_t> at(recording_.document.guards.blockCount, ir::kNone);
@@ -284,8 +303,9 @@ void Lowering::holdInputs() {
 
 void Lowering::lowerInput(const ir::Instruction& ins) {
   const guard::SourceId source = trace_.operandsOf(ins)[0].id;
+  const bool kept = isNumber(ins.firstResult) && code_.numberArguments[ins.firstResult] == ir::kNone;
   prologueOf(source).inputs.push_back(
-      {source, ins.firstResult, torchapi::kindOfType(trace_.values[ins.firstResult].kind)});
+      {source, ins.firstResult, torchapi::kindOfType(trace_.values[ins.firstResult].kind), kept});
 }
 
 torchapi::Value Lowering::expectedOf(const ir::Instruction& ins) const {

@@ -50,6 +50,7 @@ struct InputLoad {
   guard::SourceId source;
   ir::ValueId value;
   torchapi::ValueKind kind;  // kObject as well for a tensor that only runners with Python in them see
+  bool kept = false;         // a number whose object nobody else need hold for the run
 };
 
 // What happens right after guard block k has passed (k = 0: at entry).
@@ -74,6 +75,8 @@ struct ReplayCode {
   // Tensor inputs that nothing but the graphs of these segments uses: where their runners take Python
   // objects, the tensor need not be unpacked, nor wrapped again.
   std::unordered_map<ir::ValueId, std::vector<uint32_t>> graphInputs;
+  // By value: the argument that a number is, which the caller holds; ir::kNone for all other values.
+  std::vector<guard::SourceId> numberArguments;
   std::vector<bool> isRoot;               // by value: sources start at it, so its object is kept as well
   std::vector<torchapi::Value> expected;  // by step: of a guard.value
 };

@@ -87,7 +87,10 @@ class Run {
   // where to go on.
   Outcome run();
 
-  RunView view() const { return {*recording_, values_, storage_.objects.data(), slots_, &storage_.numbers}; }
+  RunView view() const {
+    return {*recording_, values_,           storage_.objects.data(),
+            slots_,      &storage_.numbers, code_->numberArguments.data()};
+  }
   // If the exit is at a guard block: the guard that failed, with what it expected and saw.
   std::optional<GuardFailure> explainExit();
   // The trace in which the run ended: the entry's, or a side trace (held by the run).
