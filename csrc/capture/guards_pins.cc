@@ -195,7 +195,7 @@ std::optional<ir::SourceId> sourceOfInput(const guard::Document& document, ir::V
   if (maker == nullptr || maker->op != ir::Op::kInput) return std::nullopt;
   const ir::SourceId source = document.trace.operandsOf(*maker)[0].id;
   const guard::SourceNode& node = document.sources.nodes[source];
-  return node.kind == SourceKind::kArg || node.block >= root ? std::optional(source) : std::nullopt;
+  return node.kind == guard::SourceKind::kArg || node.block >= root ? std::optional(source) : std::nullopt;
 }
 
 }  // namespace
