@@ -39,7 +39,6 @@ bool isTorchValue(PyObject* object) {
 }
 
 bool isDataDescriptor(PyObject* d) { return pyapi::hasDescriptorSet(d); }
-bool isMethodLike(PyObject* d) { return PyType_HasFeature(Py_TYPE(d), Py_TPFLAGS_METHOD_DESCRIPTOR); }
 
 AttributePlan shadowPlan(Shadow shadow) {
   AttributePlan plan;
@@ -210,7 +209,7 @@ AttributePlan planClass(RecordContext& rec, Shadow shadow, PyObject* object, PyO
   if (entry.open) return shadowPlan(entry.shadow);
   if (value == nullptr) {
     if (ofMeta.open) return shadowPlan(ofMeta.shadow);
-    if (metaValue != nullptr && isMethodLike(metaValue)) {
+    if (metaValue != nullptr && pyapi::isMethodLike(metaValue)) {
       AttributePlan plan = simple(AttributePlan::kMethod);
       plan.function = metaValue;
       return plan;
@@ -221,7 +220,7 @@ AttributePlan planClass(RecordContext& rec, Shadow shadow, PyObject* object, PyO
                                                                : AttributePlan::kStep);
   }
   if (PyFunction_Check(value)) return shadowPlan(Shadow::constant());
-  if (Py_TYPE(value) == &PyStaticMethod_Type || isProperty(value) || isMethodLike(value) ||
+  if (Py_TYPE(value) == &PyStaticMethod_Type || isProperty(value) || pyapi::isMethodLike(value) ||
       Py_TYPE(value) == &PyGetSetDescr_Type || Py_TYPE(value) == &PyMemberDescr_Type) {
     return shadowPlan(Shadow::constant());
   }
@@ -583,7 +582,8 @@ AttributePlan planMissing(RecordContext& rec, Shadow shadow, PyObject* module, P
 // An attribute of a frozen object. Annotations are excluded: they are in a dict, which can change.
 std::optional<AttributePlan> planFrozen(RecordContext& rec, PyObject* object, PyObject* name) {
   PyObject* d = pyapi::lookUpInType(Py_TYPE(object), name);
-  if (d == nullptr || isMethodLike(d) || pyapi::ascii(name).ends_with("annotation")) return std::nullopt;
+  if (d == nullptr || pyapi::isMethodLike(d) || pyapi::ascii(name).ends_with("annotation"))
+    return std::nullopt;
   const Paused paused(rec.pauses);
   pyapi::Ref<> value = pyapi::steal(PyObject_GetAttr(object, name));
   if (!value) {
@@ -612,7 +612,7 @@ AttributePlan planGeneric(RecordContext& rec, Shadow shadow, PyObject* object, P
   if (entry) return shadowPlan(*entry);
   if (ofType.open) return shadowPlan(ofType.shadow);
   if (d != nullptr) {
-    if (isMethodLike(d)) {
+    if (pyapi::isMethodLike(d)) {
       AttributePlan plan = simple(AttributePlan::kMethod);
       plan.function = d;
       return plan;
@@ -629,7 +629,7 @@ AttributePlan planGeneric(RecordContext& rec, Shadow shadow, PyObject* object, P
 Shadow classValue(RecordContext& rec, PyObject* value) {
   if (Shadow made = virtualShadowOf(rec, Shadow::constant(), value); made.isVirtual()) return made;
   if (isPlainDeep(value) || PyFunction_Check(value) || PyType_Check(value) || PyCFunction_Check(value) ||
-      isMethodLike(value)) {
+      pyapi::isMethodLike(value)) {
     return Shadow::constant();
   }
   return rec.guards.pinnedRoot(value);
@@ -681,7 +681,7 @@ bool isOfProgram(PyObject* name) {
 AttributePlan planAttribute(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name) {
   if (shadow.isConst() && (isPlain(object) || isTorchValue(object))) {
     PyObject* d = pyapi::lookUpInType(Py_TYPE(object), name);
-    if (d != nullptr && isMethodLike(d)) {
+    if (d != nullptr && pyapi::isMethodLike(d)) {
       AttributePlan plan = simple(AttributePlan::kMethod);
       plan.function = d;
       return plan;
@@ -702,7 +702,7 @@ AttributePlan planAttribute(RecordContext& rec, Shadow shadow, PyObject* object,
   if (PyType_Check(object)) return planClass(rec, shadow, object, name);
   if (shadow.isValue()) {
     PyObject* d = pyapi::lookUpInType(Py_TYPE(object), name);
-    if (d != nullptr && isMethodLike(d)) {
+    if (d != nullptr && pyapi::isMethodLike(d)) {
       AttributePlan plan = simple(AttributePlan::kMethod);
       plan.function = d;
       return plan;

@@ -25,7 +25,6 @@ constexpr std::string_view kTensorMetadata[] = {
     "is_cpu", "is_sparse", "is_quantized",  "is_meta", "is_nested", "itemsize",      "nbytes",  "is_mps",
     "is_xpu", "is_mkldnn", "is_sparse_csr", "is_mtia", "is_ipu",    "is_xla",        "is_maia", "is_vulkan"};
 
-bool isMethodLike(PyObject* d) { return PyType_HasFeature(Py_TYPE(d), Py_TPFLAGS_METHOD_DESCRIPTOR); }
 bool isDict(PyObject* name) { return pyapi::ascii(name) == "__dict__"; }
 
 // True if code that is not in the trace has run behind the instruction: it may have got hold of any tensor
@@ -92,7 +91,7 @@ AttributePlan planTensor(RecordContext& rec, Shadow shadow, PyObject* object, Py
   if (foreign) rec.guards.guardType(shadow, object);
   if (foreign && !torchapi::isExactTensorType(Py_TYPE(object)))
     rec.guards.guardTypeVersion(Py_TYPE(object));  // it may get a `__getattribute__`
-  if (foreign && (!plain || (d == nullptr ? hasHook(object) : !isMethodLike(d)))) {
+  if (foreign && (!plain || (d == nullptr ? hasHook(object) : !pyapi::isMethodLike(d)))) {
     plan.how = AttributePlan::kTorch;  // runs the Python code of the tensor's own class
     return plan;
   }
@@ -104,7 +103,7 @@ AttributePlan planTensor(RecordContext& rec, Shadow shadow, PyObject* object, Py
     }
     return plan;
   }
-  if (isMethodLike(d)) {
+  if (pyapi::isMethodLike(d)) {
     if (hidesMethod(rec, shadow, object, name)) return plan;
     // Guards on the global state cover what torch itself has put into torch.Tensor.
     if (!pyapi::isA(object, torchapi::Known::kTensor) || (PyFunction_Check(d) && !torchapi::isTorchMethod(d)))
@@ -126,7 +125,7 @@ AttributePlan planTensor(RecordContext& rec, Shadow shadow, PyObject* object, Py
 
 void noteWriteToTensor(RecordContext& rec, Shadow shadow, PyObject* tensor, PyObject* name) {
   PyObject* d = pyapi::lookUpInType(Py_TYPE(tensor), name);
-  if (!isDict(name) && (d == nullptr || !isMethodLike(d))) return;  // it hides nothing
+  if (!isDict(name) && (d == nullptr || !pyapi::isMethodLike(d))) return;  // it hides nothing
   if (const auto source = sourceOfTensor(rec, shadow, tensor)) rec.tables.openTensors.insert(*source);
 }
 

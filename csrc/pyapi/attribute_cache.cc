@@ -1,5 +1,6 @@
 #include "pyapi/attribute_cache.h"
 
+#include "pyapi/types.h"
 #include "support/check.h"
 
 namespace kintsugi::pyapi {
@@ -105,8 +106,7 @@ void fillMethodCache(AttributeCache* cache, PyObject* owner, PyObject* name) {
   }
   PyObject* method = _PyType_Lookup(type, name);
   const uint32_t version = validTypeVersion(type);
-  if (method == nullptr || version == 0 ||
-      PyType_HasFeature(Py_TYPE(method), Py_TPFLAGS_METHOD_DESCRIPTOR) == 0) {
+  if (method == nullptr || version == 0 || !isMethodLike(method)) {
     return;
   }
   if (type->tp_dictoffset == 0) {

@@ -44,6 +44,10 @@ inline bool matchesSelf(const PyTypeObject* type) { return (type->tp_flags & _Py
 // -- Descriptors: questions about an object that was found in a class
 
 inline bool hasDescriptorGet(PyObject* descriptor) { return Py_TYPE(descriptor)->tp_descr_get != nullptr; }
+// Binds to an instance as a function does, and gives way to an attribute of the instance.
+inline bool isMethodLike(PyObject* descriptor) {
+  return PyType_HasFeature(Py_TYPE(descriptor), Py_TPFLAGS_METHOD_DESCRIPTOR) != 0;
+}
 inline bool hasDescriptorSet(PyObject* descriptor) { return Py_TYPE(descriptor)->tp_descr_set != nullptr; }
 // Calls `__get__`, which must exist. A new reference, or null with an exception pending.
 inline PyObject* bindDescriptor(PyObject* descriptor, PyObject* object, PyObject* owner) {

@@ -68,7 +68,7 @@ bool hidesMethod(PyObject* tensor) {
   Py_ssize_t at = 0;
   while (PyDict_Next(pyapi::instanceDict(tensor), &at, &name, &value) != 0) {
     PyObject* d = PyUnicode_CheckExact(name) ? pyapi::lookUpInType(Py_TYPE(tensor), name) : nullptr;
-    if (d != nullptr && PyType_HasFeature(Py_TYPE(d), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
+    if (d != nullptr && pyapi::isMethodLike(d)) {
       return true;
     }
   }

@@ -69,16 +69,22 @@ OpEffects opEffects(std::string_view name) {
   return effects;
 }
 
-bool makesOrDraws(const ir::Trace& trace, const ir::Instruction& ins) {
+namespace {
+
+bool makesResults(const ir::Trace& trace, const ir::Instruction& ins, bool mayDraw) {
   if (ins.op != ir::Op::kAten) return (ir::opInfo(ins.op).flags & ir::kEffect) == 0;
   const OpEffects effects = opEffects(trace.opNames[ins.opName]);
   return effects.known && !effects.writes && !effects.writesUnseen && !effects.collective &&
-         !effects.changesMetadata;
+         !effects.changesMetadata && (mayDraw || !effects.random);
 }
 
+}  // namespace
+
 bool changesNothing(const ir::Trace& trace, const ir::Instruction& ins) {
-  return makesOrDraws(trace, ins) &&
-         (ins.op != ir::Op::kAten || !opEffects(trace.opNames[ins.opName]).random);
+  return makesResults(trace, ins, false);
+}
+bool makesOrDraws(const ir::Trace& trace, const ir::Instruction& ins) {
+  return makesResults(trace, ins, true);
 }
 
 bool gradMode() { return c10::GradMode::is_enabled(); }

@@ -115,7 +115,7 @@ void addAll(PyObject* owner, size_t row) {
   PyObject *key, *value;
   Py_ssize_t at = 0;
   while (PyDict_Next(dict, &at, &key, &value)) {
-    if (PyCFunction_Check(value) || PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
+    if (PyCFunction_Check(value) || pyapi::isMethodLike(value)) {
       if (PyFunction_Check(value)) continue;
       table().try_emplace(Py_NewRef(value), row);
       entries()[row].objects.push_back(pyapi::newRef(value));

@@ -114,7 +114,7 @@ Flow loadFromSuper(RecordContext& rec, ShadowFrame& f, Activation& act, const In
   if (found != nullptr && isProperty(found)) {
     push(rec.callees.returned());
   } else if (found != nullptr && !PyMethod_Check(result) && !PyFunction_Check(result) &&
-             PyType_HasFeature(Py_TYPE(found), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
+             pyapi::isMethodLike(found)) {
     push(boundMethod(rec, result, found, Shadow::constant(), self.get(), selfShadow));
   } else if (found != nullptr && found == result) {
     push(virtualClassAttribute(rec, owner, name, found).value_or(classValue(rec, result)));

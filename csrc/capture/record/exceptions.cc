@@ -198,8 +198,7 @@ Flow cleanupThrow(RecordContext& rec, ShadowFrame&, Activation& act, const Instr
 }
 
 bool isMethodOfC(PyObject* method) {
-  return method != nullptr && !PyFunction_Check(method) &&
-         PyType_HasFeature(Py_TYPE(method), Py_TPFLAGS_METHOD_DESCRIPTOR);
+  return method != nullptr && !PyFunction_Check(method) && pyapi::isMethodLike(method);
 }
 
 // `with` a lock or a file: `__enter__` is a step like any other call.
