@@ -432,15 +432,19 @@ bool Guards::pinAnswerOf(PyObject* callable, const std::vector<Operand>& args, P
     roles_.breaks.abort(diag::Code::KTG0103, {"what " + pyapi::callableName(callable) + "() says"});
     return false;
   }
+  return pinAnswerAt(roles_.snapshots.stateBefore(), callable, args, answer);
+}
+
+bool Guards::pinAnswerAt(ir::StateId snap, PyObject* callable, const std::vector<Operand>& args,
+                         PyObject* answer) {
   std::vector<Operand> operands = {Operand::constant(constId(callable))};
   operands.insert(operands.end(), args.begin(), args.end());
-  size_t at = roles_.writer.emit(Op::kCallKnown, operands, {{TypeKind::kObject, ir::kNone}},
-                                 roles_.snapshots.stateBefore());
+  const size_t at = roles_.writer.emit(Op::kCallKnown, operands, {{TypeKind::kObject, ir::kNone}}, snap);
   blocks_.next();
   Shadow said =
       readSource(guard::SourceKind::kValue, ir::kNone, nullptr, document_.trace.code[at].firstResult, answer);
   if (!pin(said, answer)) return false;
-  roles_.stale.flushBlock();
+  roles_.stale.flushBlockAt(snap);
   return roles_.breaks.isLive();
 }
 

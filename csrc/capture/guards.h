@@ -134,9 +134,15 @@ class Guards final : public SourceGuards,
   // Guard instructions, on what is known only at run time
   bool guardTruth(ir::ValueId value, bool truth) override;
   bool guardScalar(ir::ValueId value, PyObject* number) override;
+  // An element of what a step has returned is compared in the guard block behind the step, which cuts no
+  // segment.
+  bool guardAsRead(ir::ValueId value, PyObject* number) override;
   // Each run asks a C function (one of `operator`, or `callable`); a guard pins the answer that it gives now.
   bool pinAnswer(const char* function, const std::vector<ir::Operand>& args, PyObject* answer);
   bool pinAnswerOf(PyObject* callable, const std::vector<ir::Operand>& args, PyObject* answer);
+  // `snap`: where a run goes on that gets another answer.
+  bool pinAnswerAt(ir::StateId snap, PyObject* callable, const std::vector<ir::Operand>& args,
+                   PyObject* answer);
 
  private:
   Shadow describeSource(ir::SourceId id, guard::SourceKind kind, PyObject* object);

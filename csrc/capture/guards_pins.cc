@@ -200,6 +200,19 @@ std::optional<ir::SourceId> sourceOfInput(const guard::Document& document, ir::V
 
 }  // namespace
 
+bool Guards::guardAsRead(ir::ValueId value, PyObject* number) {
+  const ir::Instruction* maker = ir::makerOf(document_.trace, value);
+  if (maker == nullptr || maker->op != Op::kInput) return guardScalar(value, number);
+  const ir::SourceId source = document_.trace.operandsOf(*maker)[0].id;
+  const guard::SourceNode& node = document_.sources.nodes[source];
+  const bool isElement =
+      node.kind == guard::SourceKind::kListItem || node.kind == guard::SourceKind::kTupleItem;
+  if (!isElement || node.block <= blocks_.root() || !comesFromStep(Shadow::source(source)))
+    return guardScalar(value, number);
+  if (torchCalls_.pinNumber(value)) guard(GuardKind::kEquals, source, constId(number));
+  return roles_.breaks.isLive();
+}
+
 // Guards the answer to `x is y`.
 bool Guards::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
   if (torchapi::isTensor(x) && torchapi::isTensor(y) && !pinGivenBack(x, y)) return false;

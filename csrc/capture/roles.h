@@ -130,6 +130,8 @@ class RunTimePins {
   virtual bool pinDeep(Shadow& shadow, PyObject* object) = 0;
   virtual bool guardTruth(ir::ValueId value, bool truth) = 0;
   virtual bool guardScalar(ir::ValueId value, PyObject* number) = 0;
+  // The same, for a number that hardly ever varies.
+  virtual bool guardAsRead(ir::ValueId value, PyObject* number) = 0;
 
  protected:
   ~RunTimePins() = default;
@@ -198,6 +200,7 @@ class StaleReads {
   virtual void invalidateReads() = 0;       // everything has to be read again
   virtual void forgetEscapedObjects() = 0;  // objects that were built are like older ones
   virtual void flushBlock() = 0;            // writes the pending guard block
+  virtual void flushBlockAt(ir::StateId snap) = 0;  // the same, with another state to leave at
   // Behind an operator that has run Python code of the program, which may change anything in another run.
   virtual void readAgain() = 0;
 

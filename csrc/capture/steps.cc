@@ -66,9 +66,9 @@ void Steps::checkHandlers(ir::StateId snap) {
 
 // Writes the guard block for what an opaque step returned or may have changed. The block comes right after
 // the step, with the state at which the next instruction begins.
-void Steps::flushBlock() { writeBlock(roles_.snapshots.stateBefore()); }
+void Steps::flushBlock() { flushBlockAt(roles_.snapshots.stateBefore()); }
 
-void Steps::writeBlock(ir::StateId snap) {
+void Steps::flushBlockAt(ir::StateId snap) {
   blocks_.setPending(false);
   emit(Op::kGuardBlock, {Operand::integer(blocks_.newest())}, {}, snap);
   if (!aliases_.empty()) roles_.surroundings.applyAliases();
@@ -338,7 +338,7 @@ void Steps::beginDoneOnce(CallValues& ctx, const StepRun& run) {
   doneOnce_.push_back(blocks_.newest());
   invalidateSources();
   ops_.expireChanged();  // in later runs nothing is changed here
-  writeBlock(run.snap);
+  flushBlockAt(run.snap);
   forgetEscaped(ctx);
 }
 

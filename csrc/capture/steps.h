@@ -124,6 +124,7 @@ class Steps final : public TraceWriter,
   bool quietOperands(CallValues& ctx, std::vector<ir::Operand>& operands) override;
 
   void flushBlock() override;       // writes the pending guard block
+  void flushBlockAt(ir::StateId snap) override;
   void invalidateReads() override;  // after an opaque step: everything has to be read again
   // After an operator that has run Python code of the program.
   void readAgain() override;
@@ -152,7 +153,6 @@ class Steps final : public TraceWriter,
   guard::BlockId blockOf(const ir::Instruction& ins) const;  // of a kGuardBlock
   std::vector<guard::BlockId> eachOfItsOwn() const;
   void removeBlocks(std::vector<guard::BlockId> into);
-  void writeBlock(ir::StateId snap);
   void invalidateSources();
   void writeRaisedStep(CallValues& ctx, StepRun& run);
   bool checkWeaklyHeld(CallValues& ctx);

@@ -42,6 +42,7 @@ class TorchSteps final : private torchapi::NumberSink {
     RunTimePins& pins;
     StepArguments& arguments;
     KnownObjects& objects;
+    SequenceReads& sequences;
     SnapshotMaker& snapshots;
     TraceWriter& writer;
     InstructionRunner& runner;
@@ -93,6 +94,7 @@ class TorchSteps final : private torchapi::NumberSink {
   void undo(const torchapi::DrainResult& drained);
 
   // Numbers that are known only at run time: torch_steps_symbolic.cc
+  std::optional<Shadows> partsOf(Shadow shadow, PyObject* object);
   using NumberCounts = std::map<ir::ValueId, int>;
   void countNumbers(Shadow shadow, PyObject* object, NumberCounts& counts);
   bool pinHiddenNumbers(TorchCall& call, Shadows& shadows);

@@ -37,15 +37,24 @@ bool hasParts(PyObject* object) {
 
 }  // namespace
 
+// The shadows of what a tuple, list or slice holds, which may hold numbers of the run: one that the trace makes,
+// or one that a step has returned. Nothing: it is no such object, or the recording has ended.
+std::optional<Shadows> TorchSteps::partsOf(Shadow shadow, PyObject* object) {
+  if (object == nullptr || !hasParts(object)) return std::nullopt;
+  if (shadow.isVirtual()) return virtuals_[shadow].parts;
+  if (!shadow.isSource() || PySlice_Check(object) || !roles_.arguments.comesFromStep(shadow)) return std::nullopt;
+  PyObject** items = PySequence_Fast_ITEMS(object);
+  if (!std::any_of(items, items + Py_SIZE(object), isNumber)) return std::nullopt;
+  return roles_.sequences.elementsOf(shadow, object);
+}
+
 // Counts how often each number of the trace occurs in the object, at places where symbolic() looks.
 void TorchSteps::countNumbers(Shadow shadow, PyObject* object, NumberCounts& counts) {
   if (object == nullptr) return;
   shadow = roles_.numbers.promoted(shadow, object);
   if (shadow.isValue() && isNumber(object)) ++counts[shadow.valueId()];
-  if (!shadow.isVirtual() || !hasParts(object)) return;
-  for (size_t i = 0; i < virtuals_[shadow].parts.size(); ++i) {
-    countNumbers(virtuals_[shadow].parts[i], partOf(object, i), counts);
-  }
+  const std::optional<Shadows> parts = partsOf(shadow, object);
+  for (size_t i = 0; parts && i < parts->size(); ++i) countNumbers((*parts)[i], partOf(object, i), counts);
 }
 
 // Pins run-time numbers among the arguments that are not on the value stack themselves (**keywords, or
@@ -75,13 +84,14 @@ bool TorchSteps::pinForTorch(Shadow& shadow, PyObject* object) {
       return roles_.pins.pinDeep(shadow, object);
     return true;
   }
-  if (!shadow.isVirtual() || !hasParts(object)) return roles_.pins.pinDeep(shadow, object);
-  for (size_t i = 0; i < virtuals_[shadow].parts.size(); ++i) {
-    Shadow part = virtuals_[shadow].parts[i];
+  const std::optional<Shadows> parts = partsOf(shadow, object);
+  if (!parts) return roles_.breaks.isLive() && roles_.pins.pinDeep(shadow, object);
+  for (size_t i = 0; i < parts->size(); ++i) {
+    Shadow part = (*parts)[i];
     if (!part.isNull() && !pinForTorch(part, partOf(object, i))) return false;
-    virtuals_[shadow].parts[i] = part;
+    if (shadow.isVirtual()) virtuals_[shadow].parts[i] = part;
   }
-  return true;
+  return roles_.breaks.isLive();
 }
 
 // Returns the object to pass instead of `object`; empty if `object` itself will do.
@@ -97,11 +107,12 @@ pyapi::Ref<> TorchSteps::symbolic(Shadow shadow, PyObject* object) {
     torchCalls_.addNumber(shadow.valueId(), object);
     return torchapi::makeSymNumber(*this, number);
   }
-  if (!shadow.isVirtual() || !hasParts(object)) return {};
+  const std::optional<Shadows> shadows = partsOf(shadow, object);
+  if (!shadows) return {};
   Refs parts;
   bool any = false;
-  for (size_t i = 0; i < virtuals_[shadow].parts.size(); ++i) {
-    pyapi::Ref<> part = symbolic(virtuals_[shadow].parts[i], partOf(object, i));
+  for (size_t i = 0; i < shadows->size(); ++i) {
+    pyapi::Ref<> part = symbolic((*shadows)[i], partOf(object, i));
     any = any || part;
     parts.push_back(part ? std::move(part) : pyapi::newRef(partOf(object, i)));
   }
@@ -123,7 +134,7 @@ pyapi::Ref<> TorchSteps::symbolic(Shadow shadow, PyObject* object) {
 
 void TorchSteps::pinNumber(ir::ValueId value) {
   PyObject* number = torchCalls_.numberOf(value);
-  if (number != nullptr && roles_.breaks.isLive()) roles_.pins.guardScalar(value, number);
+  if (number != nullptr && roles_.breaks.isLive()) roles_.pins.guardAsRead(value, number);
 }
 
 // A binding leaves out a slice that takes everything. Returns a key in which it can't see that; null if `key`

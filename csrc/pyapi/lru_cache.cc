@@ -187,6 +187,33 @@ bool noteMiss(PyObject* wrapper, PyObject* key) {
   return missed.insert(std::hash<PyObject*>()(wrapper) * 31 + static_cast<size_t>(hash)).second;
 }
 
+namespace {
+
+PyObject* hasCall(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  constexpr Py_ssize_t kFixed = 2;  // the wrapper and the names
+  PyObject* cache = count < kFixed ? nullptr : cacheOf(args[0]);
+  Ref<> key;
+  if (cache != nullptr) {
+    PyObject* names = args[1] == Py_None ? nullptr : args[1];
+    key = cacheKey(args[0], {args + kFixed, static_cast<size_t>(count - kFixed)}, names);
+  }
+  Py_hash_t hash = 0;
+  PyObject* entry = nullptr;
+  const bool found =
+      key && plainHash(key.get(), &hash) && lookUp(cache, key.get(), hash, &entry) == Lookup::kFound;
+  return Py_NewRef(found ? Py_True : Py_False);
+}
+
+}  // namespace
+
+PyObject* cacheHasCall() {
+  static PyMethodDef definition = {"has_call",
+                                   reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(hasCall)),
+                                   METH_FASTCALL, nullptr};
+  static PyObject* function = PyCFunction_New(&definition, nullptr);
+  return function;
+}
+
 bool isCacheLink(PyObject* entry) { return layout().link != nullptr && Py_IS_TYPE(entry, layout().link); }
 
 PyObject* linkResultField() { return layout().field; }

@@ -31,6 +31,10 @@ bool isFull(PyObject* wrapper);
 // thousand misses; a wrong "false" is possible.
 bool noteMiss(PyObject* wrapper, PyObject* key);
 
+// The function has_call(wrapper, names, *values): would the call be a hit? `names`: as above, or None. It runs
+// no Python code: where hashing the key could, it says False.
+PyObject* cacheHasCall();
+
 // True if the entry is a link of a bounded cache.
 bool isCacheLink(PyObject* entry);
 // The member descriptor that reads the result of a link; null if the layout is not known.

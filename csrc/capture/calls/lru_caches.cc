@@ -4,6 +4,7 @@
 
 #include "capture/calls/model.h"
 #include "capture/record_context.h"
+#include "capture/recorder_tables.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/lru_cache.h"
@@ -95,11 +96,71 @@ Flow missAtFirst(CallContext& ctx, PyObject* cache, PyObject* key, Shadow& resul
   return run.flow;
 }
 
+// May a run ask the cache whether it has the call's result? Then the arguments that differ from run to run are
+// numbers and tuples, which can be made twice, and the others are older than the trace.
+bool canAsk(CallContext& ctx) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    const Shadow shadow = ctx.shadows.any(i);
+    const bool made = shadow.isVirtual() && ctx.rec.objects.virtualOf(shadow).kind != VirtualKind::kTuple;
+    if (made || torchapi::isTensor(ctx.args.any(i))) return false;
+  }
+  return true;
+}
+
+// What is asked: pyapi::cacheHasCall() and its arguments. Nothing: they can't be made in a run.
+std::optional<std::vector<ir::Operand>> questionOf(CallContext& ctx) {
+  RecordContext& rec = ctx.rec;
+  std::vector<ir::Operand> operands;
+  if (!rec.steps.quietOperands(ctx, operands)) return std::nullopt;
+  const ir::ConstId names = rec.guards.constId(ctx.kwnames == nullptr ? Py_None : ctx.kwnames);
+  operands.insert(operands.begin() + 1, ir::Operand::constant(names));
+  return operands;
+}
+
+// The arguments differ from run to run. A run that finds the result goes on; another leaves the trace in
+// front of the call. A hit runs no Python code, so nothing is read again behind it.
+Flow hitInThisRun(CallContext& ctx, const std::vector<ir::Operand>& question, Shadow& result) {
+  if (!ctx.rec.guards.pinAnswerOf(pyapi::cacheHasCall(), question, Py_True))
+    return ctx.rec.execute(ctx.act, ctx.instr);
+  return knownModel(ctx, result);
+}
+
+// The same where the recorded call has missed. What has left a trace here is recorded as a call that may
+// miss: it has met a new key, and so will others.
+Flow missInThisRun(CallContext& ctx, PyObject* cache, PyObject* key,
+                   const std::vector<ir::Operand>& question, Shadow& result) {
+  RecordContext& rec = ctx.rec;
+  StepRun run;
+  if (!rec.steps.runStep(ctx, nullptr, run)) return run.flow;
+  const pyapi::Ref<> entry = pyapi::newRef(entryAt(cache, key));
+  if (!entry || !rec.live() || pyapi::resultOfEntry(entry.get()) != ctx.act.peek(ctx.resultDepth)) {
+    rec.steps.writeStep(ctx, run, result);
+    return run.flow;
+  }
+  rec.steps.beginDoneOnce(ctx, run);
+  if (!rec.live() || !rec.guards.pinAnswerAt(run.snap, pyapi::cacheHasCall(), question, Py_True))
+    return run.flow;
+  result = rec.steps.appendCall(ctx, CallKind::kKnown, run.operands, run.snap, ctx.act.peek(ctx.resultDepth));
+  return run.flow;
+}
+
 // Is this the first miss of a key that will be kept? Where the program empties its cache, or has more keys
 // than the cache holds, it misses in each call.
 bool isMissedAtFirst(CallContext& ctx, PyObject* key) {
   const Paused paused(ctx.rec.pauses);
   return !pyapi::isFull(ctx.callable) && pyapi::noteMiss(ctx.callable, key);
+}
+
+// A call whose arguments can't be pinned.
+Flow varyingCall(CallContext& ctx, PyObject* cache, Shadow& result) {
+  const std::optional<std::vector<ir::Operand>> question = canAsk(ctx) ? questionOf(ctx) : std::nullopt;
+  const pyapi::Ref<> key =
+      question ? pyapi::cacheKey(ctx.callable, {ctx.args.begin(), ctx.total()}, ctx.kwnames) : pyapi::Ref<>();
+  if (!key) return mayMiss(ctx, result);
+  if (entryAt(cache, key.get()) != nullptr) return hitInThisRun(ctx, *question, result);
+  const bool isSideTrace = ctx.rec.tables.blocks.root() != 0;
+  if (isSideTrace || !isMissedAtFirst(ctx, key.get())) return mayMiss(ctx, result);
+  return missInThisRun(ctx, cache, key.get(), *question, result);
 }
 
 }  // namespace
@@ -108,9 +169,9 @@ std::optional<Flow> cachedCall(CallContext& ctx, Shadow& result) {
   if (!pyapi::isA(ctx.callable, pyapi::Known::kLruCacheWrapper)) return std::nullopt;
   RecordContext& rec = ctx.rec;
   PyObject* cache = ctx.callableShadow.isValue() ? nullptr : cacheOf(ctx);
-  if (cache == nullptr || !ctx.pushes || rec.guards.comesFromStep(ctx.callableShadow) ||
-      !canPinArguments(ctx))
+  if (cache == nullptr || !ctx.pushes || rec.guards.comesFromStep(ctx.callableShadow))
     return mayMiss(ctx, result);
+  if (!canPinArguments(ctx)) return varyingCall(ctx, cache, result);
   const pyapi::Ref<> key = pyapi::cacheKey(ctx.callable, {ctx.args.begin(), ctx.total()}, ctx.kwnames);
   if (!key) return mayMiss(ctx, result);
   if (PyObject* entry = entryAt(cache, key.get())) {

@@ -244,6 +244,7 @@ struct FakeReads final : StaleReads {
   void invalidateReads() override { calls += "invalidate "; }
   void forgetEscapedObjects() override { calls += "forget "; }
   void flushBlock() override { calls += "flush "; }
+  void flushBlockAt(ir::StateId) override { calls += "flush "; }
   void readAgain() override { calls += "again "; }
 };
 

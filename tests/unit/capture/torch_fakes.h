@@ -190,6 +190,7 @@ struct FakePins final : RunTimePins {
     truths.emplace_back(value, truth);
     return true;
   }
+  bool guardAsRead(ir::ValueId value, PyObject* number) override { return guardScalar(value, number); }
   bool guardScalar(ir::ValueId value, PyObject* number) override {
     numbers.emplace_back(value, PyLong_AsLongLong(number));
     return true;
