@@ -8,6 +8,7 @@
 #include "driver/fx_examples.h"
 #include "driver/fx_runner.h"
 #include "driver/operand_objects.h"
+#include "ir/quiet_ops.h"
 #include "ir/segment_stops.h"
 #include "ir/segments.h"
 #include "passes/pass_manager.h"
@@ -156,7 +157,7 @@ class Describer {
     forEachGraphInstruction([&](const Instruction& ins) {
       if (ins.op != Op::kAten) return true;
       const torchapi::OpEffects effects = torchapi::opEffects(trace_.opNames[ins.opName]);
-      any = any || effects.writes || effects.writesUnseen;
+      any = any || ir::isImpure(trace_, ins, effects.writes || effects.writesUnseen);
       return true;
     });
     return any;

@@ -56,7 +56,7 @@ class Finder {
     stop.call = call;
     stop.end = call + (trace_.code[call + 1].op == Op::kGuardBlock ? 2 : 1);
     for (uint32_t i = stop.end; trace_.code[i].op == Op::kInput; ++i) {
-      if (trace_.values[trace_.code[i].firstResult].kind == TypeKind::kTensor) {
+      if (isOfGraphs(trace_.values[trace_.code[i].firstResult].kind)) {
         stop.made.push_back(trace_.code[i].firstResult);
       }
     }

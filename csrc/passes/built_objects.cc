@@ -14,10 +14,11 @@ bool isContainer(RecipeKind kind) {
          kind == RecipeKind::kSlice;
 }
 
+// kNamedTuple: a tuple of another class, which is made without the class' own `__new__` (torch.Size, say).
 // kCallEx: a partial or a deque, whose constructors are C code that keeps what it is given.
 bool isQuiet(RecipeKind kind) {
   return isContainer(kind) || kind == RecipeKind::kFunction || kind == RecipeKind::kMethod ||
-         kind == RecipeKind::kCell || kind == RecipeKind::kInstance || kind == RecipeKind::kCallEx;
+         kind == RecipeKind::kCell || kind == RecipeKind::kInstance || kind == RecipeKind::kNamedTuple || kind == RecipeKind::kCallEx;
 }
 
 bool holdsOnly(const ir::Trace& trace, const Operand& operand, bool (*allowed)(RecipeKind)) {

@@ -381,7 +381,7 @@ class Cutter {
   void placeInput(const Instruction& ins) {
     const ir::SourceId source = trace_.operandsOf(ins)[0].id;
     if (const size_t behind = insideBlock_[document_.sources.nodes[source].block]; behind != 0) {
-      late_[ins.firstResult] = trace_.values[ins.firstResult].kind != TypeKind::kTensor;
+      late_[ins.firstResult] = !ir::isOfGraphs(trace_.values[ins.firstResult].kind);
       body_.insert(body_.begin() + static_cast<std::ptrdiff_t>(behind), {ins, false});
       moveStops(behind);
     } else if (lateBlock_[document_.sources.nodes[source].block]) {

@@ -55,7 +55,7 @@ class GraphRun final : public SegmentSteps {
     for (size_t k = 0; k < stop.made.size(); ++k) {
       run_.unpackTensor(stop.made[k]);
       made[k] = run_.values_[stop.made[k]];
-      torchapi::retainTensor(made[k].tensor);
+      if (made[k].kind == ValueKind::kTensor) torchapi::retainTensor(made[k].tensor);
     }
     return true;
   }

@@ -22,7 +22,7 @@ class SegmentSteps {
  public:
   virtual ~SegmentSteps() = default;
   // Runs the steps before the `number`-th stop, and the call of the stop. May move values out of `given`;
-  // fills `made` with tensors that the caller owns. False: an exception is pending, and the graph has to end
+  // fills `made` with values that the caller owns. False: an exception is pending, and the graph has to end
   // with it.
   virtual bool stop(size_t number, std::span<torchapi::Value> given, std::span<torchapi::Value> made) = 0;
 };

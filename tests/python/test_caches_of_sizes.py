@@ -292,16 +292,52 @@ def test_sizes_that_have_been_met_stay_in_the_trace() -> None:
     assert compiled.stats().recompiles <= 1
 
 
-def test_graphs_do_not_hang_on_the_sizes() -> None:
-    """One for the first size, and those of the trace for all others: none for each size."""
-    function, _ = _shapes([])
+def _count_graphs(function: Callable[..., Any], sizes: list[int]) -> list[int]:
     compiled = kintsugi.compile(function, backend=lambda graph, _: graph)
     counts = []
-    for n in [2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 4, 5]:
-        compiled(torch.randn(2, n, 16))
+    for n in sizes:
+        x = torch.randn(2, n, 16)
+        assert describe(compiled(x)) == describe(function(x))
         counts.append(compiled.stats().graph_count)
-    assert counts[-1] == counts[7]
-    assert counts[-1] <= 4
+    return counts
+
+
+def test_graphs_do_not_hang_on_the_sizes() -> None:
+    """One for the first size, one for all others, and what met the first new key: none for each size."""
+    counts = _count_graphs(_shapes([])[0], [2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 4, 5])
+    assert counts[3] == 2
+    assert counts[-1] == counts[7] <= 3
+
+
+def test_numbers_of_steps_cut_no_graph() -> None:
+    """What is asked in the middle of a graph gives it numbers."""
+    log: Log = []
+
+    @functools.lru_cache
+    def pair(n: int) -> tuple[int, float]:
+        log.append(n)
+        return n // 2, n / 4
+
+    def f(x: torch.Tensor) -> Any:
+        y = x.sin()
+        half, scale = pair(y.shape[1])
+        z = y.narrow(1, 0, half) * scale
+        again, _ = pair(z.shape[1])
+        return z.cos() + again, z.sum()
+
+    sizes = [4, 4, 8, 8, 8, 4, 8]
+    for n in sizes:
+        pair(n), pair(n // 2)
+    assert _count_graphs(f, sizes)[-1] == 2
+
+
+@pytest.mark.parametrize("program", [_shapes, _numbers, _changes_what_was_read], ids=lambda p: p.__name__.strip("_"))
+def test_compilers_that_trace_graphs_get_them_in_pieces(program: Callable[[Log], Calls]) -> None:
+    """Fake tensors do not come through a step."""
+    eager, _ = program([])
+    compiled = kintsugi.compile(program([])[0], backend="aot_eager")
+    for x in _inputs():
+        assert describe(compiled(x), close=True) == describe(eager(x), close=True)
 
 
 def test_lists_of_steps_in_calls_of_torch() -> None:
