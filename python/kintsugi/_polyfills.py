@@ -108,6 +108,7 @@ from kintsugi._polyfill_operators import (  # noqa: F401
     test_lt,
     test_ne,
 )
+from kintsugi._polyfill_sums import sum_  # noqa: F401
 
 _MISSING: Any = object()
 _ONE_RUN = 64  # CPython sorts shorter lists by insertion
@@ -397,19 +398,6 @@ def set_(iterable: Iterable[Any], /) -> set[Any]:
     for value in iterable:
         made.add(value)
     return made
-
-
-def sum_(iterable: Iterable[Any], /, start: Any = 0) -> Any:
-    if isinstance(start, str):
-        raise TypeError("sum() can't sum strings [use ''.join(seq) instead]")
-    if isinstance(start, bytes):
-        raise TypeError("sum() can't sum bytes [use b''.join(seq) instead]")
-    if isinstance(start, bytearray):
-        raise TypeError("sum() can't sum bytearray [use b''.join(seq) instead]")
-    total = start
-    for value in iterable:
-        total = total + value
-    return total
 
 
 def join(self: str, iterable: Iterable[str], /) -> str:
