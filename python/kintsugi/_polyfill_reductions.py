@@ -1,4 +1,4 @@
-"""sum(), written in Python as C code does it: see _polyfills.py.
+"""any(), all(), reduce() and sum(), written in Python as C code does it: see _polyfills.py.
 
 From CPython 3.12 on C code adds floats with a compensation of what each addition loses, from 3.14 on complex numbers
 too: `sum([0.1] * 10)` is 1.0. Such numbers are given to the real sum(), so that CPython decides how they are added.
@@ -7,14 +7,45 @@ too: `sum([0.1] * 10)` is 1.0. Such numbers are given to the real sum(), so that
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+_MISSING = object()
 _sum_in_c = sum
 
 # Types that C code adds with a compensation. A sum that has another type is added to with `+` from then on.
 _COMPENSATED: tuple[type, ...] = (float, complex)[: (sys.version_info >= (3, 12)) + (sys.version_info >= (3, 14))]
 _LONG = 1 << 8 * 8 - 1
+
+
+def any_(iterable: Iterable[Any], /) -> bool:
+    for value in iterable:
+        if value:
+            return True
+    return False
+
+
+def all_(iterable: Iterable[Any], /) -> bool:
+    for value in iterable:
+        if not value:
+            return False
+    return True
+
+
+def reduce(function: Callable[[Any, Any], Any], sequence: Iterable[Any], initial: Any = _MISSING, /) -> Any:
+    iterator = None
+    try:
+        iterator = iter(sequence)
+    except TypeError:
+        pass
+    if iterator is None:
+        raise TypeError("reduce() arg 2 must support iteration")
+    total = initial
+    for value in iterator:
+        total = value if total is _MISSING else function(total, value)
+    if total is _MISSING:
+        raise TypeError("reduce() of empty iterable with no initial value")
+    return total
 
 
 def sum_(iterable: Iterable[Any], /, start: Any = 0) -> Any:
