@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "capture/own_handlers.h"
 #include "capture/plain_objects.h"
 #include "capture/special_methods.h"
 #include "pyapi/code.h"
@@ -123,7 +124,7 @@ bool FinalizedObjects::holdsPython(PyObject* object) {
   Search search;
   const auto visitPart = [](PyObject* part, void* data) {
     auto& parts = *static_cast<Search*>(data);
-    if (PyGen_CheckExact(part) && pyapi::hasHandlers(pyapi::codeOf(pyapi::asGenerator(part))))
+    if (PyGen_CheckExact(part) && hasOwnHandlers(pyapi::codeOf(pyapi::asGenerator(part))))
       parts.python = true;  // dropping it closes it, which runs a handler
     return visit(part, data);
   };
