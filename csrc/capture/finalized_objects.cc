@@ -26,10 +26,10 @@ struct Search {
   int depth = 0;
   int left = kMost;
   Py_ssize_t references = 1;  // to the first object, by who lets go of it
-  bool owned = true;    // nobody outside the searched path holds the current object
-  bool found = false;   // something has a finalizer in C, or a callback of a weak reference
-  bool weak = false;    // a weak reference, or an object that only weak references would miss
-  bool python = false;  // a finalizer in Python runs if the object is dropped
+  bool owned = true;          // nobody outside the searched path holds the current object
+  bool found = false;         // something has a finalizer in C, or a callback of a weak reference
+  bool weak = false;          // a weak reference, or an object that only weak references would miss
+  bool python = false;        // a finalizer in Python runs if the object is dropped
 };
 
 // Does it hold the memory of another object, which can't be resized or closed before it goes?

@@ -13,7 +13,9 @@ bool hasOwnHandlers(PyCodeObject* code) {
   if (info == nullptr) return true;
   for (int32_t at = 0; at < info->size(); at = info->at(at).next) {
     const pyapi::Handler handler = pyapi::findHandler(code, at);
-    if (handler.target >= 0 && info->at(handler.target).op != op::STOPITERATION_ERROR) return true;
+    if (handler.target < 0) continue;
+    const uint8_t first = info->at(handler.target).op;
+    if (first != op::STOPITERATION_ERROR && first != op::CLEANUP_THROW) return true;
   }
   return false;
 }

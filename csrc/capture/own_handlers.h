@@ -1,8 +1,9 @@
 // Whether a generator's code catches exceptions, so that code of the program runs when it is closed.
 //
-// Since CPython 3.12 each generator has a handler that nobody wrote: it turns StopIteration into RuntimeError.
-// Constant for a code object; GIL held. Example: if (!hasOwnHandlers(pyapi::codeOf(generator))) ... it ends
-// quietly
+// Since CPython 3.12 each generator has a handler that nobody wrote, which turns StopIteration into
+// RuntimeError, and each `yield from` has one. Constant for a code object; GIL held. Example:
+//
+//   if (!hasOwnHandlers(pyapi::codeOf(generator))) ...  // it ends quietly
 #pragma once
 
 #include "pyapi/ref.h"

@@ -14,7 +14,9 @@ _MISSING = object()
 _sum_in_c = sum
 
 # Types that C code adds with a compensation. A sum that has another type is added to with `+` from then on.
-_COMPENSATED: tuple[type, ...] = (float, complex)[: (sys.version_info >= (3, 12)) + (sys.version_info >= (3, 14))]
+_COMPENSATED: tuple[type, ...] = (float, complex)[
+    : (sys.version_info >= (3, 12)) + (sys.version_info >= (3, 14))
+]
 _LONG = 1 << 8 * 8 - 1
 
 

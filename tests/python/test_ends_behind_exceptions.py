@@ -69,7 +69,7 @@ def behind_another_exception(n: int) -> None:
     try:
         inner()
     except ZeroDivisionError:
-        raise KeyError(n)  # noqa: B904
+        raise KeyError(n)
 
 
 def a_generator(n: int) -> None:
@@ -80,7 +80,7 @@ def a_generator(n: int) -> None:
 
 def a_generator_in_an_outer_frame(n: int) -> None:
     def inner() -> None:
-        1 // 0  # noqa: B018
+        1 // 0
 
     held = waiting()
     next(held)

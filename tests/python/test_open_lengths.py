@@ -577,7 +577,7 @@ def behind_side_exits() -> Program:
     return run, alone
 
 
-# Since CPython 3.12 these comprehensions are part of the function: they are recorded item by item, for each length anew.
+# Since CPython 3.12 these comprehensions are part of the function: they are recorded item by item, for each length.
 INLINED = {"walked_over", "with_variables_of_the_function"}
 
 

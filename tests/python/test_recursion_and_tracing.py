@@ -75,7 +75,9 @@ C_LEVELS = 700 if sys.version_info[:2] == (3, 12) else None
 
 
 @BACKENDS
-@pytest.mark.parametrize(("limit", "wanted"), [(1000, 900), (200, 150), (3000, 2000 if C_LEVELS is None else C_LEVELS)])
+@pytest.mark.parametrize(
+    ("limit", "wanted"), [(1000, 900), (200, 150), (3000, 2000 if C_LEVELS is None else C_LEVELS)]
+)
 def test_what_ends_in_time_ends(backend: str, limit: int, wanted: int) -> None:
     eager, ours = depths(backend, "function", limit, wanted)
     assert eager == ours == [(wanted, float(wanted))] * 4

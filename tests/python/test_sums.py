@@ -1,4 +1,4 @@
-"""sum() gives what CPython's own gives. From 3.12 on it adds floats with a compensation, from 3.14 on complex numbers."""
+"""sum() gives what CPython's own gives: from 3.12 on it adds floats with a compensation, from 3.14 on complex ones."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ def outcome(add: Callable[..., Any], values: list[Any], start: Any) -> Any:
 def test_the_polyfill_is_cpythons(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(400):
-        makers = [chance.choice(COMMON if chance.random() < 0.8 else MAKERS) for _ in range(chance.randrange(12))]
+        makers = [
+            chance.choice(COMMON if chance.random() < 0.8 else MAKERS) for _ in range(chance.randrange(12))
+        ]
         start = [chance.choice(MAKERS)()] if chance.random() < 0.3 else []
         values = [make() for make in makers]
         assert outcome(sum_, values, start) == outcome(sum, values, start), (values, start)

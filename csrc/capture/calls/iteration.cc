@@ -50,9 +50,11 @@ Flow iterableObject(CallContext& ctx, Shadow& result) {
   return rec.steps.replaceCall(ctx, std::move(made));
 }
 
-// `sum(generator)`: a polyfill adds, between the generator's own operations. Only CPython's sum() adds floats.
+// `sum(generator)`: a polyfill adds, between the generator's own operations. Only CPython's sum() adds
+// floats.
 Flow sumModel(CallContext& ctx, Shadow& result) {
-  const bool known = ctx.positional > 0 && ctx.total() <= 2 && (ctx.kwnames == nullptr || ctx.keyword("start"));
+  const bool known =
+      ctx.positional > 0 && ctx.total() <= 2 && (ctx.kwnames == nullptr || ctx.keyword("start"));
   if (!known) return opaqueModel(ctx, result);
   if (auto flow = iterateInstead(ctx, "sum_", result)) return *flow;
   if (!ctx.rec.live()) return run(ctx);
