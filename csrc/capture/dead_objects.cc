@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "capture/finalized_objects.h"
+#include "capture/own_handlers.h"
 #include "pyapi/code.h"
 #include "pyapi/errors.h"
 #include "pyapi/generator.h"
@@ -52,7 +53,7 @@ Py_ssize_t timesHeld(PyObject* holder, PyObject* part) {
 bool isQuietGenerator(PyObject* object) {
   if (!PyGen_CheckExact(object)) return false;
   auto* generator = pyapi::asGenerator(object);
-  if (pyapi::hasHandlers(pyapi::codeOf(generator))) return false;
+  if (hasOwnHandlers(pyapi::codeOf(generator))) return false;
   PyObject* inner = pyapi::delegatesTo(generator);
   const auto hasOtherOwner = [&] {
     return Py_REFCNT(inner) > timesHeld(object, inner) + 1;

@@ -1,12 +1,15 @@
 #include "capture/finalized_objects.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
+#include "capture/own_handlers.h"
 #include "capture/plain_objects.h"
 #include "capture/special_methods.h"
 #include "pyapi/code.h"
 #include "pyapi/errors.h"
+#include "pyapi/exception_state.h"
 #include "pyapi/generator.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/types.h"
@@ -22,10 +25,11 @@ constexpr int kMost = 64;  // the number of objects that one search looks at
 struct Search {
   int depth = 0;
   int left = kMost;
-  bool owned = true;    // nobody outside the searched path holds the current object
-  bool found = false;   // something has a finalizer in C, or a callback of a weak reference
-  bool weak = false;    // a weak reference, or an object that only weak references would miss
-  bool python = false;  // a finalizer in Python runs if the object is dropped
+  Py_ssize_t references = 1;  // to the first object, by who lets go of it
+  bool owned = true;          // nobody outside the searched path holds the current object
+  bool found = false;         // something has a finalizer in C, or a callback of a weak reference
+  bool weak = false;          // a weak reference, or an object that only weak references would miss
+  bool python = false;        // a finalizer in Python runs if the object is dropped
 };
 
 // Does it hold the memory of another object, which can't be resized or closed before it goes?
@@ -44,7 +48,8 @@ void look(PyObject* object, Search& search) {
       PyFunction_Check(object) || torchapi::isTensor(object))
     return;
   const bool runs = PyGen_Check(object) || PyCoro_CheckExact(object) || PyAsyncGen_CheckExact(object);
-  const bool outer = std::exchange(search.owned, search.owned && Py_REFCNT(object) == 1);
+  const bool alone = Py_REFCNT(object) == std::exchange(search.references, 1);
+  const bool outer = std::exchange(search.owned, search.owned && alone);
   const bool python = pythonMethod(object, "__del__") != nullptr;
   search.python = search.python || (python && search.owned);
   search.weak =
@@ -71,6 +76,32 @@ Search searchFrom(PyObject* object) {
   return search;
 }
 
+// What an exception holds by its finished frames, and by those of the exceptions that it replaced.
+Search searchPassedFrames(PyObject* exception) {
+  std::unordered_map<PyObject*, Py_ssize_t> held;
+  constexpr int kChain = 8;
+  PyObject* at = exception;
+  for (int i = 0; i < kChain && at != nullptr && PyExceptionInstance_Check(at); ++i) {
+    const pyapi::ExceptionParts parts = pyapi::partsOf(at);
+    pyapi::forEachVariableOfFinishedFrames(parts.traceback, [&](PyObject* object) { ++held[object]; });
+    at = parts.context;
+  }
+  Search all;
+  for (const auto& [object, references] : held) {
+    if (isPlain(object)) continue;
+    Search search;
+    search.references = references;
+    const bool generator = PyGen_CheckExact(object) && Py_REFCNT(object) == references &&
+                           pyapi::stateOf(pyapi::asGenerator(object)) == pyapi::GeneratorState::kSuspended;
+    if (generator && !pyapi::closesQuietly(pyapi::asGenerator(object))) all.python = true;
+    look(object, search);
+    all.found = all.found || search.found;
+    all.weak = all.weak || search.weak;
+    all.python = all.python || search.python;
+  }
+  return all;
+}
+
 // Has it neither attributes of its own nor items that the trace knows? Then no table but those of identity
 // knows it.
 bool isBare(PyObject* object) {
@@ -85,11 +116,15 @@ bool isBare(PyObject* object) {
 
 bool FinalizedObjects::runsPython(PyObject* object) { return searchFrom(object).python; }
 
+bool FinalizedObjects::passedFramesRunPython(PyObject* exception) {
+  return searchPassedFrames(exception).python;
+}
+
 bool FinalizedObjects::holdsPython(PyObject* object) {
   Search search;
   const auto visitPart = [](PyObject* part, void* data) {
     auto& parts = *static_cast<Search*>(data);
-    if (PyGen_CheckExact(part) && pyapi::hasHandlers(pyapi::codeOf(pyapi::asGenerator(part))))
+    if (PyGen_CheckExact(part) && hasOwnHandlers(pyapi::codeOf(pyapi::asGenerator(part))))
       parts.python = true;  // dropping it closes it, which runs a handler
     return visit(part, data);
   };
@@ -100,7 +135,12 @@ bool FinalizedObjects::holdsPython(PyObject* object) {
 void FinalizedObjects::add(PyObject* object) {
   const pyapi::PendingErrorScope kept;
   if (pythonMethod(object, "__del__") != nullptr) return;  // see finalizer_tracker.h
-  if (PyExceptionInstance_Check(object) || PyTraceBack_Check(object)) return addTo(exceptions_, object);
+  if (PyExceptionInstance_Check(object) || PyTraceBack_Check(object)) {
+    const bool exception = PyExceptionInstance_Check(object) != 0;
+    const Search passed = exception ? searchPassedFrames(object) : Search();
+    if (passed.found || passed.weak) addTo(objects_, object);
+    return addTo(exceptions_, object);
+  }
   const Search search = searchFrom(object);
   if (search.found) addTo(objects_, object);
   if (search.weak) addTo(weak_, object);

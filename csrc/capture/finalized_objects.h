@@ -42,6 +42,9 @@ class FinalizedObjects {
   static bool runsPython(PyObject* object);
   // True if code of the program runs when objects go that only this object holds.
   static bool holdsPython(PyObject* object);
+  // True if code of the program runs when the exception goes, because of what finished frames hold that it
+  // has passed.
+  static bool passedFramesRunPython(PyObject* exception);
   // Adds a result of a step, if the object or what it holds has such a finalizer. Exceptions and tracebacks
   // are always added, since they hold the frames that they pass later.
   void add(PyObject* object);
@@ -54,7 +57,7 @@ class FinalizedObjects {
   // much.
   void freeForStep() {
     if (!bare_.empty()) sortBare();
-    if (!weak_.empty()) freeDropped();
+    if (!weak_.empty() || !exceptions_.empty()) freeDropped();
   }
   bool contains(PyObject* object) const {
     return std::find(objects_.begin(), objects_.end(), object) != objects_.end();

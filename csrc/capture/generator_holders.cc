@@ -17,7 +17,8 @@ constexpr int kMost = 1024;  // the number of objects that one search looks at
 using ObjectList = std::vector<PyObject*>;
 
 // Looks for some objects among those that an object holds by itself, or by others that it alone holds: these
-// have one reference, so no search comes to one of them twice.
+// have one reference, so no search comes to one of them twice. A frame that is over is held by its traceback
+// and by the frames that it has called.
 struct Search {
   const ObjectList& wanted;
   bool all = false;  // else the first one is enough
@@ -48,7 +49,7 @@ int visit(PyObject* object, void* data) {
   auto& search = *static_cast<Search*>(data);
   if (std::ranges::find(search.wanted, object) != search.wanted.end()) {
     search.found.push_back(object);
-  } else if (Py_REFCNT(object) == 1 && PyObject_IS_GC(object)) {
+  } else if (PyObject_IS_GC(object) && (Py_REFCNT(object) == 1 || PyFrame_Check(object))) {
     lookInto(object, search);
   }
   return search.all || search.found.empty() ? 0 : 1;
@@ -166,6 +167,7 @@ bool GeneratorHolders::dropOne() {
   }
   const pyapi::PendingErrorScope kept;  // an exception may be on its way to a handler
   dead_.drop(virtuals_.at(found->id));
+  stale_ = true;  // what it held may be held by others, as a traceback by its own Virtual
   return true;
 }
 

@@ -13,6 +13,7 @@
 #include "capture/exceptions.h"
 #include "capture/handlers/handlers.h"
 #include "capture/lists.h"
+#include "capture/own_handlers.h"
 #include "capture/record/table.h"
 #include "capture/recorder_tables.h"
 #include "capture/shown.h"
@@ -93,7 +94,7 @@ bool isFinalizer(pyapi::Frame* frame) {
 // A suspended generator is being closed (its last reference went, say), and no code of it will run.
 bool isQuietClose(Activation& act) {
   return pyapi::ownedByGenerator(act.frame) && PyErr_ExceptionMatches(PyExc_GeneratorExit) != 0 &&
-         !pyapi::hasHandlers(pyapi::codeOf(act.frame));
+         !hasOwnHandlers(pyapi::codeOf(act.frame));
 }
 
 bool isTorchFrame(pyapi::Frame* frame) {

@@ -9,6 +9,7 @@
 #include "capture/finalizer_tracker.h"
 #include "capture/foreign.h"
 #include "capture/locals_watch.h"
+#include "capture/own_handlers.h"
 #include "capture/tables/pauses.h"
 #include "ir/value_maker.h"
 #include "pyapi/callable_name.h"
@@ -236,7 +237,7 @@ bool runsWhenDropped(PyObject* object) {
   if (Py_REFCNT(object) > 1) return false;
   if (PyGen_CheckExact(object)) {
     PyCodeObject* code = pyapi::codeOf(pyapi::asGenerator(object));
-    return pyapi::hasHandlers(code) || mayDelegate(code);
+    return hasOwnHandlers(code) || mayDelegate(code);
   }
   return !hasTrackedFinalizer(object) && FinalizedObjects::runsPython(object);
 }

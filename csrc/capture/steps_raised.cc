@@ -1,8 +1,10 @@
 // Steps: calls that have raised.
 #include "capture/attempt.h"
+#include "capture/finalized_objects.h"
 #include "capture/makers.h"
 #include "capture/steps.h"
 #include "pyapi/errors.h"
+#include "pyapi/types.h"
 #include "support/fault.h"
 
 namespace kintsugi::capture {
@@ -33,6 +35,11 @@ bool Steps::recordRaised(CallValues& ctx, CallKind kind, std::vector<ir::Operand
   const RaisedAside raised;  // the code below asks objects for attributes and clears errors
   PyObject* exception = raised.get();
   faultPoint("raised");
+  // The program may let go of it in the handler, a replay somewhere else.
+  if (FinalizedObjects::passedFramesRunPython(exception)) {
+    roles_.breaks.abort(diag::Code::KTG0302, {pyapi::typeNameOf(exception)});
+    return false;
+  }
   PyObject* resume = polyfill("resume_after_raise");
   const bool simple = roles_.breaks.isLive() && resume != nullptr && ctx.popped > 0 &&
                       frames_.current()->rebuildable &&

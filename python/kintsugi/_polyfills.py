@@ -108,6 +108,7 @@ from kintsugi._polyfill_operators import (  # noqa: F401
     test_lt,
     test_ne,
 )
+from kintsugi._polyfill_reductions import all_, any_, reduce, sum_  # noqa: F401
 
 _MISSING: Any = object()
 _ONE_RUN = 64  # CPython sorts shorter lists by insertion
@@ -324,36 +325,6 @@ def min_of(iterable: Iterable[Any], /, *, default: Any = _MISSING) -> Any:
     return min_by(iterable, key=_itself, default=default)
 
 
-def any_(iterable: Iterable[Any], /) -> bool:
-    for value in iterable:
-        if value:
-            return True
-    return False
-
-
-def all_(iterable: Iterable[Any], /) -> bool:
-    for value in iterable:
-        if not value:
-            return False
-    return True
-
-
-def reduce(function: Callable[[Any, Any], Any], sequence: Iterable[Any], initial: Any = _MISSING, /) -> Any:
-    iterator = None
-    try:
-        iterator = iter(sequence)
-    except TypeError:
-        pass
-    if iterator is None:
-        raise TypeError("reduce() arg 2 must support iteration")
-    total = initial
-    for value in iterator:
-        total = value if total is _MISSING else function(total, value)
-    if total is _MISSING:
-        raise TypeError("reduce() of empty iterable with no initial value")
-    return total
-
-
 def list_(iterable: Iterable[Any], /) -> list[Any]:
     made = []
     for value in iterable:
@@ -397,19 +368,6 @@ def set_(iterable: Iterable[Any], /) -> set[Any]:
     for value in iterable:
         made.add(value)
     return made
-
-
-def sum_(iterable: Iterable[Any], /, start: Any = 0) -> Any:
-    if isinstance(start, str):
-        raise TypeError("sum() can't sum strings [use ''.join(seq) instead]")
-    if isinstance(start, bytes):
-        raise TypeError("sum() can't sum bytes [use b''.join(seq) instead]")
-    if isinstance(start, bytearray):
-        raise TypeError("sum() can't sum bytearray [use b''.join(seq) instead]")
-    total = start
-    for value in iterable:
-        total = total + value
-    return total
 
 
 def join(self: str, iterable: Iterable[str], /) -> str:

@@ -701,11 +701,17 @@ def bump_(x: torch.Tensor) -> None:
     x.add_(1)
 
 
-@case(breaks=None)
-def custom_operators(x):
-    y = scaled(x, 3.0)
-    bump_(y)
-    return y, torch.ops.kintsugi_tests.scaled(x, 2.0)
+@factory(breaks=None)
+def make_custom_operators():
+    # The first call in a process imports modules of torch's, and with them classes that are registered with ABCs.
+    bump_(scaled(torch.ones(2), 1.0))
+
+    def custom_operators(x):
+        y = scaled(x, 3.0)
+        bump_(y)
+        return y, torch.ops.kintsugi_tests.scaled(x, 2.0)
+
+    return custom_operators, None
 
 
 class Tagged(torch.Tensor):

@@ -707,3 +707,20 @@ def test_an_exception_closes_the_inner_loops_iterator_first() -> None:
             seen.append((outcome, list(log)))
             log.clear()
         assert seen[0] == seen[1]
+
+
+def test_a_generator_that_a_step_makes_is_captured() -> None:
+    """It catches nothing: the handler that CPython 3.12 and later add to each generator does not count."""
+
+    @kintsugi.disable
+    def made(n: int) -> Any:
+        return (2 * k for k in range(n))
+
+    def f(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x * sum(made(n))
+
+    compiled = kintsugi.compile(f)
+    for _ in range(4):
+        assert torch.equal(compiled(torch.ones(2), 3), f(torch.ones(2), 3))
+    stats = compiled.stats()
+    assert (stats.trace_count, stats.misses, stats.graph_break_count) == (1, 1, 1)

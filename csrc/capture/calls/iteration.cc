@@ -50,44 +50,16 @@ Flow iterableObject(CallContext& ctx, Shadow& result) {
   return rec.steps.replaceCall(ctx, std::move(made));
 }
 
-// `sum(generator)`: the additions are recorded between the generator's own operations.
+// `sum(generator)`: a polyfill adds, between the generator's own operations. Only CPython's sum() adds
+// floats.
 Flow sumModel(CallContext& ctx, Shadow& result) {
-  RecordContext& rec = ctx.rec;
+  const bool known =
+      ctx.positional > 0 && ctx.total() <= 2 && (ctx.kwnames == nullptr || ctx.keyword("start"));
+  if (!known) return opaqueModel(ctx, result);
   if (auto flow = iterateInstead(ctx, "sum_", result)) return *flow;
-  ArgumentIterator items(ctx, 0);
-  if (ctx.kwnames != nullptr && !ctx.keyword("start")) return opaqueModel(ctx, result);
-  Shadow sum = ctx.total() == 2 ? ctx.shadows.any(1) : Shadow::constant();
-  bool number = ctx.total() == 1 || PyLong_CheckExact(ctx.args.any(1)) || torchapi::isTensor(ctx.args.any(1));
-  if (ctx.total() > 2 || !number || !items.runsPythonCode()) return reduceModel(ctx, result, true);
-  pyapi::Ref<> total = ctx.total() == 2 ? pyapi::newRef(ctx.args.any(1)) : pyapi::steal(PyLong_FromLong(0));
-  if (torchapi::isTensor(total.get())) sum = rec.guards.tensorShadow(total.get(), sum);
-  ir::StateId snap = rec.live() ? rec.snapshots.stateBefore() : ir::kNone;
-  while (items.next()) {
-    PyObject* item = items.item();
-    Shadow shadow = items.shadow();
-    bool tensors = torchapi::isTensor(item) || torchapi::isTensor(total.get());
-    if (rec.live() && tensors) {
-      if (torchapi::isTensor(item)) shadow = rec.guards.tensorShadow(item, shadow);
-      bool known = (torchapi::isTensor(item) || shadow.isConst()) &&
-                   (torchapi::isTensor(total.get()) || sum.isConst());
-      if (!known) rec.abort(diag::Code::KTG0103, {"the items of a generator"});
-    }
-    if (rec.live() && tensors) {
-      pyapi::Ref<> added;
-      auto made = rec.torch.torchOperation(snap, added, [&] { return PyNumber_Add(total.get(), item); });
-      if (!made) return items.raise();
-      sum = *made;
-      total = std::move(added);
-      continue;
-    }
-    bool constant = sum.isConst() && shadow.isConst() && isPlain(item) && isPlain(total.get());
-    if (rec.live() && !constant) rec.abort(diag::Code::KTG0103, {"the items of a generator"});
-    total = pyapi::steal(PyNumber_Add(total.get(), item));
-    if (!total) return items.raise();
-  }
-  if (items.failed()) return items.raise();
-  result = sum;
-  return rec.steps.replaceCall(ctx, std::move(total));
+  if (!ctx.rec.live()) return run(ctx);
+  return ArgumentIterator(ctx, 0).runsPythonCode() ? callPolyfill(ctx, "sum_", result)
+                                                   : reduceModel(ctx, result, true);
 }
 
 }  // namespace kintsugi::capture
