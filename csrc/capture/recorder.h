@@ -143,9 +143,9 @@ class Recorder final : public StepObserver {
                                     callees_, contextRoles_, contextRoles_};
   const Steps::Roles stepRoles_{breaks_,    breaks_,    guards_,       guards_,
                                 snapshots_, snapshots_, contextRoles_, contextRoles_};
-  const TorchSteps::Roles torchRoles_{breaks_,       guards_,       guards_,       guards_, objects_, objects_,
-                                      snapshots_,    steps_,        steps_,        steps_,  contextRoles_,
-                                      contextRoles_, contextRoles_, contextRoles_, steps_};
+  const TorchSteps::Roles torchRoles_{breaks_,       guards_,       guards_,       guards_,       objects_,
+                                      objects_,      snapshots_,    steps_,        steps_,        steps_,
+                                      contextRoles_, contextRoles_, contextRoles_, contextRoles_, steps_};
   const Callees::Roles calleeRoles_{breaks_,  guards_,  guards_, guards_, guards_,    objects_,
                                     objects_, objects_, steps_,  steps_,  snapshots_, snapshots_};
   FinalizerTracker finalizers_{

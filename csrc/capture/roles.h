@@ -197,9 +197,9 @@ class TraceWriter {
 // What follows a step that may have changed anything. Played by Steps.
 class StaleReads {
  public:
-  virtual void invalidateReads() = 0;       // everything has to be read again
-  virtual void forgetEscapedObjects() = 0;  // objects that were built are like older ones
-  virtual void flushBlock() = 0;            // writes the pending guard block
+  virtual void invalidateReads() = 0;               // everything has to be read again
+  virtual void forgetEscapedObjects() = 0;          // objects that were built are like older ones
+  virtual void flushBlock() = 0;                    // writes the pending guard block
   virtual void flushBlockAt(ir::StateId snap) = 0;  // the same, with another state to leave at
   // Behind an operator that has run Python code of the program, which may change anything in another run.
   virtual void readAgain() = 0;

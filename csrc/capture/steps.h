@@ -123,7 +123,7 @@ class Steps final : public TraceWriter,
   // all.
   bool quietOperands(CallValues& ctx, std::vector<ir::Operand>& operands) override;
 
-  void flushBlock() override;       // writes the pending guard block
+  void flushBlock() override;  // writes the pending guard block
   void flushBlockAt(ir::StateId snap) override;
   void invalidateReads() override;  // after an opaque step: everything has to be read again
   // After an operator that has run Python code of the program.
@@ -132,6 +132,7 @@ class Steps final : public TraceWriter,
   void guardHeld(ir::ValueId tensor, ir::MetaId meta);
   void writeHeldGuards();  // at the end: behind the guard blocks
   void mergeBlocks();      // at the end: blocks of calls that were done once
+  bool isSideTrace() const { return blocks_.root() != 0; }
   // Has an operator run what may have changed anything, so that no graph of others has ended there?
   bool isBehindOperator() const { return behindOperator_; }
   // At the end, where the trace is cut into graphs of others: guard blocks behind operators that only compare

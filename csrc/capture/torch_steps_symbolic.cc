@@ -37,12 +37,13 @@ bool hasParts(PyObject* object) {
 
 }  // namespace
 
-// The shadows of what a tuple, list or slice holds, which may hold numbers of the run: one that the trace makes,
-// or one that a step has returned. Nothing: it is no such object, or the recording has ended.
+// The shadows of what a tuple, list or slice holds, which may hold numbers of the run: one that the trace
+// makes, or one that a step has returned. Nothing: it is no such object, or the recording has ended.
 std::optional<Shadows> TorchSteps::partsOf(Shadow shadow, PyObject* object) {
   if (object == nullptr || !hasParts(object)) return std::nullopt;
   if (shadow.isVirtual()) return virtuals_[shadow].parts;
-  if (!shadow.isSource() || PySlice_Check(object) || !roles_.arguments.comesFromStep(shadow)) return std::nullopt;
+  if (!shadow.isSource() || PySlice_Check(object) || !roles_.arguments.comesFromStep(shadow))
+    return std::nullopt;
   PyObject** items = PySequence_Fast_ITEMS(object);
   if (!std::any_of(items, items + Py_SIZE(object), isNumber)) return std::nullopt;
   return roles_.sequences.elementsOf(shadow, object);

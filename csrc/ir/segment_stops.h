@@ -9,8 +9,8 @@
 //   segment.end [%4]
 //
 // The function that computes the graph stops at such a call: it passes the values that the call and the steps
-// before it need, and receives the tensors and numbers that they make. A deferrable call is not a stop, since it can run
-// after the whole graph. Plain functions, no state, no GIL.
+// before it need, and receives the tensors and numbers that they make. A deferrable call is not a stop, since
+// it can run after the whole graph. Plain functions, no state, no GIL.
 #pragma once
 
 #include <vector>

@@ -18,7 +18,8 @@ bool isContainer(RecipeKind kind) {
 // kCallEx: a partial or a deque, whose constructors are C code that keeps what it is given.
 bool isQuiet(RecipeKind kind) {
   return isContainer(kind) || kind == RecipeKind::kFunction || kind == RecipeKind::kMethod ||
-         kind == RecipeKind::kCell || kind == RecipeKind::kInstance || kind == RecipeKind::kNamedTuple || kind == RecipeKind::kCallEx;
+         kind == RecipeKind::kCell || kind == RecipeKind::kInstance || kind == RecipeKind::kNamedTuple ||
+         kind == RecipeKind::kCallEx;
 }
 
 bool holdsOnly(const ir::Trace& trace, const Operand& operand, bool (*allowed)(RecipeKind)) {

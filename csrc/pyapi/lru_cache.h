@@ -31,8 +31,8 @@ bool isFull(PyObject* wrapper);
 // thousand misses; a wrong "false" is possible.
 bool noteMiss(PyObject* wrapper, PyObject* key);
 
-// The function has_call(wrapper, names, *values): would the call be a hit? `names`: as above, or None. It runs
-// no Python code: where hashing the key could, it says False.
+// The function has_call(wrapper, names, *values): would the call be a hit? `names`: as above, or None. It
+// runs no Python code: where hashing the key could, it says False.
 PyObject* cacheHasCall();
 
 // True if the entry is a link of a bounded cache.

@@ -95,7 +95,7 @@ def _method(log: Log) -> Calls:
         def __init__(self, heads: int) -> None:
             self.heads = heads
 
-        @functools.lru_cache  # noqa: B019
+        @functools.lru_cache
         def sizes(self, n: int) -> tuple[int, int]:
             log.append(n)
             return n, self.heads
@@ -331,7 +331,9 @@ def test_numbers_of_steps_cut_no_graph() -> None:
     assert _count_graphs(f, sizes)[-1] == 2
 
 
-@pytest.mark.parametrize("program", [_shapes, _numbers, _changes_what_was_read], ids=lambda p: p.__name__.strip("_"))
+@pytest.mark.parametrize(
+    "program", [_shapes, _numbers, _changes_what_was_read], ids=lambda p: p.__name__.strip("_")
+)
 def test_compilers_that_trace_graphs_get_them_in_pieces(program: Callable[[Log], Calls]) -> None:
     """Fake tensors do not come through a step."""
     eager, _ = program([])

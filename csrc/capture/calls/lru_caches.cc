@@ -4,7 +4,6 @@
 
 #include "capture/calls/model.h"
 #include "capture/record_context.h"
-#include "capture/recorder_tables.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/lru_cache.h"
@@ -96,8 +95,8 @@ Flow missAtFirst(CallContext& ctx, PyObject* cache, PyObject* key, Shadow& resul
   return run.flow;
 }
 
-// May a run ask the cache whether it has the call's result? Then the arguments that differ from run to run are
-// numbers and tuples, which can be made twice, and the others are older than the trace.
+// May a run ask the cache whether it has the call's result? Then the arguments that differ from run to run
+// are numbers and tuples, which can be made twice, and the others are older than the trace.
 bool canAsk(CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     const Shadow shadow = ctx.shadows.any(i);
@@ -127,8 +126,8 @@ Flow hitInThisRun(CallContext& ctx, const std::vector<ir::Operand>& question, Sh
 
 // The same where the recorded call has missed. What has left a trace here is recorded as a call that may
 // miss: it has met a new key, and so will others.
-Flow missInThisRun(CallContext& ctx, PyObject* cache, PyObject* key,
-                   const std::vector<ir::Operand>& question, Shadow& result) {
+Flow missInThisRun(CallContext& ctx, PyObject* cache, PyObject* key, const std::vector<ir::Operand>& question,
+                   Shadow& result) {
   RecordContext& rec = ctx.rec;
   StepRun run;
   if (!rec.steps.runStep(ctx, nullptr, run)) return run.flow;
@@ -158,8 +157,7 @@ Flow varyingCall(CallContext& ctx, PyObject* cache, Shadow& result) {
       question ? pyapi::cacheKey(ctx.callable, {ctx.args.begin(), ctx.total()}, ctx.kwnames) : pyapi::Ref<>();
   if (!key) return mayMiss(ctx, result);
   if (entryAt(cache, key.get()) != nullptr) return hitInThisRun(ctx, *question, result);
-  const bool isSideTrace = ctx.rec.tables.blocks.root() != 0;
-  if (isSideTrace || !isMissedAtFirst(ctx, key.get())) return mayMiss(ctx, result);
+  if (ctx.rec.steps.isSideTrace() || !isMissedAtFirst(ctx, key.get())) return mayMiss(ctx, result);
   return missInThisRun(ctx, cache, key.get(), *question, result);
 }
 

@@ -238,14 +238,4 @@ struct FakeVarying final : VaryingValues {
   Shadow numberInput(ir::SourceId source, PyObject*) override { return Shadow::value(100 + source); }
 };
 
-// Writes down what it is asked for.
-struct FakeReads final : StaleReads {
-  std::string calls;
-  void invalidateReads() override { calls += "invalidate "; }
-  void forgetEscapedObjects() override { calls += "forget "; }
-  void flushBlock() override { calls += "flush "; }
-  void flushBlockAt(ir::StateId) override { calls += "flush "; }
-  void readAgain() override { calls += "again "; }
-};
-
 }  // namespace kintsugi::capture::test

@@ -3,6 +3,7 @@
 #include "pyapi/object_layout.h"
 #include "pyapi/types.h"
 #include "unit/capture/fakes.h"
+#include "unit/capture/read_fakes.h"
 
 namespace kintsugi::capture {
 namespace {
@@ -13,13 +14,6 @@ using ir::Op;
 using ir::Operand;
 using test::run;
 using test::value;
-
-struct FakeSequences final : SequenceReads {
-  Shadows elements;
-  bool fits = true;
-  std::optional<Shadows> elementsOf(Shadow, PyObject*) override { return elements; }
-  bool fitsList(const Overlay&) override { return fits; }
-};
 
 struct FakeSizes final : OpenSizes {
   uint64_t openSizes(ir::SourceId, PyObject*) override { return 0; }
@@ -38,7 +32,7 @@ struct FakeClasses final : TraceClasses {
 
 struct Fixture {
   test::FakeBreaks breaks;
-  FakeSequences sequences;
+  test::FakeSequences sequences;
   test::FakeReads stale;
   test::FakeFrames calls;
   test::FakeVarying varying;

@@ -3,6 +3,7 @@
 #include "pyapi/drop_reference.h"
 #include "pyapi/generator.h"
 #include "unit/capture/fakes.h"
+#include "unit/capture/read_fakes.h"
 
 namespace kintsugi::capture {
 namespace {

@@ -1,5 +1,6 @@
 #include "capture/torch_steps.h"
 
+#include "unit/capture/read_fakes.h"
 #include "unit/capture/torch_fakes.h"
 
 namespace kintsugi::capture {
@@ -41,6 +42,7 @@ struct Fixture {
   test::FakeGuards guards;
   test::FakePins pins{calls};
   test::FakeObjects objects{virtuals};
+  test::FakeSequences sequences;
   test::FakeTuples tuples{virtuals};
   test::FakeSnapshots snapshots{virtuals, document.trace};
   test::FakeWriter writer{document.trace};
@@ -52,7 +54,7 @@ struct Fixture {
   test::FakeReads stale;
   test::FakeLog log;
   TorchValues values{objects, tuples, log, calls, virtuals};
-  TorchSteps::Roles roles{breaks, guards, pins,  guards,   objects, snapshots, writer,
+  TorchSteps::Roles roles{breaks, guards, pins,  guards,   objects, sequences, snapshots, writer,
                           steps,  steps,  sizes, bindings, numbers, detours,   stale};
   TorchSteps torch{roles, document,  exceptions, frames, instruction, log,
                    log,   sizeReads, calls,      values, virtuals};
