@@ -164,6 +164,12 @@ Ref<> cacheKey(PyObject* wrapper, std::span<PyObject* const> values, PyObject* n
   return key;
 }
 
+PyObject* entryOf(PyObject* cache, PyObject* key) {
+  Py_hash_t hash = 0;
+  PyObject* entry = nullptr;
+  return plainHash(key, &hash) && lookUp(cache, key, hash, &entry) == Lookup::kFound ? entry : nullptr;
+}
+
 bool isFull(PyObject* wrapper) {
   static PyObject* method = PyUnicode_InternFromString("cache_info");
   // Of the class: an instance may have an attribute of that name.
@@ -197,11 +203,7 @@ PyObject* hasCall(PyObject*, PyObject* const* args, Py_ssize_t count) {
     PyObject* names = args[1] == Py_None ? nullptr : args[1];
     key = cacheKey(args[0], {args + kFixed, static_cast<size_t>(count - kFixed)}, names);
   }
-  Py_hash_t hash = 0;
-  PyObject* entry = nullptr;
-  const bool found =
-      key && plainHash(key.get(), &hash) && lookUp(cache, key.get(), hash, &entry) == Lookup::kFound;
-  return Py_NewRef(found ? Py_True : Py_False);
+  return Py_NewRef(key && entryOf(cache, key.get()) != nullptr ? Py_True : Py_False);
 }
 
 }  // namespace

@@ -25,6 +25,9 @@ PyObject* cacheOf(PyObject* wrapper);
 // null). Null: hashing it could run Python code.
 Ref<> cacheKey(PyObject* wrapper, std::span<PyObject* const> values, PyObject* names);
 
+// What the dict of a wrapper has under a key; null: nothing, or hashing the key could run Python code.
+PyObject* entryOf(PyObject* cache, PyObject* key);
+
 // Does the cache hold as many results as it may, so that a miss drops one?
 bool isFull(PyObject* wrapper);
 // Takes down that a call of this key has missed. False: one had missed before. It keeps hashes alone, of some

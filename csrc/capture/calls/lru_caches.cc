@@ -7,20 +7,12 @@
 #include "capture/tables/pauses.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/lru_cache.h"
-#include "pyapi/plain.h"
 
 namespace kintsugi::capture {
 
 using guard::SourceKind;
 
 namespace {
-
-PyObject* entryAt(PyObject* cache, PyObject* key) {
-  Py_hash_t hash = 0;
-  PyObject* entry = nullptr;
-  if (!pyapi::plainHash(key, &hash)) return nullptr;
-  return pyapi::lookUp(cache, key, hash, &entry) == pyapi::Lookup::kFound ? entry : nullptr;
-}
 
 // True if the arguments may be pinned by identity: they are constants, plain values, or objects that are not
 // arguments of the compiled callable.
@@ -75,6 +67,21 @@ PyObject* cacheOf(CallContext& ctx) {
 // anything. So everything is read again behind it.
 Flow mayMiss(CallContext& ctx, Shadow& result) { return blockingModel(ctx, result); }
 
+// Runs the program's function for a miss, and begins what is written for later runs, which find the entry.
+// Null: the call has raised, or was written as a step, since the function has emptied the cache, or another
+// thread has.
+pyapi::Ref<> runMiss(CallContext& ctx, PyObject* cache, PyObject* key, StepRun& run, Shadow& result) {
+  RecordContext& rec = ctx.rec;
+  if (!rec.steps.runStep(ctx, nullptr, run)) return {};
+  pyapi::Ref<> entry = pyapi::newRef(pyapi::entryOf(cache, key));
+  if (!entry || !rec.live() || pyapi::resultOfEntry(entry.get()) != ctx.act.peek(ctx.resultDepth)) {
+    rec.steps.writeStep(ctx, run, result);
+    return {};
+  }
+  rec.steps.beginDoneOnce(ctx, run);
+  return entry;
+}
+
 // A miss of the first call: later runs find the result in the cache. So the program's function runs now, and
 // the call is written as a hit. Guards are read again behind it, since the function may have changed
 // anything.
@@ -83,13 +90,8 @@ Flow missAtFirst(CallContext& ctx, PyObject* cache, PyObject* key, Shadow& resul
   const Shadows constants(ctx.total(), Shadow::constant());
   ctx.shadows.replace(constants.data());
   StepRun run;
-  if (!rec.steps.runStep(ctx, nullptr, run)) return run.flow;
-  const pyapi::Ref<> entry = pyapi::newRef(entryAt(cache, key));
-  if (!entry || !rec.live() || pyapi::resultOfEntry(entry.get()) != ctx.act.peek(ctx.resultDepth)) {
-    rec.steps.writeStep(ctx, run, result);  // the function has emptied the cache, or another thread has
-    return run.flow;
-  }
-  rec.steps.beginDoneOnce(ctx, run);
+  const pyapi::Ref<> entry = runMiss(ctx, cache, key, run, result);
+  if (!entry) return run.flow;
   if (rec.live()) result = resultIn(rec, cache, key, entry.get());
   rec.steps.writeDoneOnce(ctx, run);
   return run.flow;
@@ -130,13 +132,7 @@ Flow missInThisRun(CallContext& ctx, PyObject* cache, PyObject* key, const std::
                    Shadow& result) {
   RecordContext& rec = ctx.rec;
   StepRun run;
-  if (!rec.steps.runStep(ctx, nullptr, run)) return run.flow;
-  const pyapi::Ref<> entry = pyapi::newRef(entryAt(cache, key));
-  if (!entry || !rec.live() || pyapi::resultOfEntry(entry.get()) != ctx.act.peek(ctx.resultDepth)) {
-    rec.steps.writeStep(ctx, run, result);
-    return run.flow;
-  }
-  rec.steps.beginDoneOnce(ctx, run);
+  if (!runMiss(ctx, cache, key, run, result)) return run.flow;
   if (!rec.live() || !rec.guards.pinAnswerAt(run.snap, pyapi::cacheHasCall(), question, Py_True))
     return run.flow;
   result = rec.steps.appendCall(ctx, CallKind::kKnown, run.operands, run.snap, ctx.act.peek(ctx.resultDepth));
@@ -156,7 +152,7 @@ Flow varyingCall(CallContext& ctx, PyObject* cache, Shadow& result) {
   const pyapi::Ref<> key =
       question ? pyapi::cacheKey(ctx.callable, {ctx.args.begin(), ctx.total()}, ctx.kwnames) : pyapi::Ref<>();
   if (!key) return mayMiss(ctx, result);
-  if (entryAt(cache, key.get()) != nullptr) return hitInThisRun(ctx, *question, result);
+  if (pyapi::entryOf(cache, key.get()) != nullptr) return hitInThisRun(ctx, *question, result);
   if (ctx.rec.steps.isSideTrace() || !isMissedAtFirst(ctx, key.get())) return mayMiss(ctx, result);
   return missInThisRun(ctx, cache, key.get(), *question, result);
 }
@@ -172,7 +168,7 @@ std::optional<Flow> cachedCall(CallContext& ctx, Shadow& result) {
   if (!canPinArguments(ctx)) return varyingCall(ctx, cache, result);
   const pyapi::Ref<> key = pyapi::cacheKey(ctx.callable, {ctx.args.begin(), ctx.total()}, ctx.kwnames);
   if (!key) return mayMiss(ctx, result);
-  if (PyObject* entry = entryAt(cache, key.get())) {
+  if (PyObject* entry = pyapi::entryOf(cache, key.get())) {
     const pyapi::Ref<> kept = pyapi::newRef(entry);
     return pinArguments(ctx) ? hit(ctx, cache, key.get(), entry, result) : rec.execute(ctx.act, ctx.instr);
   }
