@@ -372,3 +372,31 @@ def test_copies_are_made_where_they_are_needed() -> None:
         0,
         1,
     ]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_backend_that_leaves_another_grad_mode(fails: bool) -> None:
+    @kintsugi.disable
+    def step() -> int:
+        return 1
+
+    def f(x):
+        y = x * 2
+        return y * step() + 1
+
+    def backend(gm: torch.fx.GraphModule, examples: list[Any]) -> Any:
+        torch.set_grad_enabled(False)
+        if fails and any(node.target is torch.ops.aten.add.Tensor for node in gm.graph.nodes):
+            raise ValueError("no")
+        return gm.forward
+
+    compiled = kintsugi.compile(f, backend=backend)
+    x = torch.ones(3, requires_grad=True)
+    for _ in range(3):
+        try:
+            y = compiled(x)
+        except Exception as error:
+            assert fails and "no" in str(error)
+        else:
+            assert y.requires_grad
+        assert torch.is_grad_enabled()
