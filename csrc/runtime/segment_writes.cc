@@ -99,7 +99,8 @@ class WritesOfGraph {
     return effects;
   }
 
-  // What does not write to its first argument alone may write to any.
+  // What does not write to its first argument alone may write to any. Where the schema does not say so (batch
+  // norms and their statistics), it writes to nothing that autograd follows, which would not see it.
   void splitOperands(const Instruction& ins, const torchapi::OpEffects& effects) {
     written_.clear();
     read_.clear();
@@ -108,9 +109,15 @@ class WritesOfGraph {
     if (inPlace) ir::collectValues(trace_, operands.first(1), written_);
     ir::collectValues(trace_, operands.subspan(inPlace ? 1 : 0), read_);
     if (!inPlace && (effects.writes || effects.writesUnseen)) written_ = read_;
+    if (effects.writesUnseen) std::erase_if(written_, [this](ValueId v) { return isFollowed(v); });
     const auto isNoTensor = [this](ValueId v) { return trace_.values[v].kind != ir::TypeKind::kTensor; };
     std::erase_if(written_, isNoTensor);
     std::erase_if(read_, isNoTensor);
+  }
+
+  bool isFollowed(ValueId value) const {
+    const ir::Type& type = trace_.values[value];
+    return type.meta != ir::kNone && trace_.metas[type.meta].requiresGrad;
   }
 
   // Does it write the same when it is run again, whatever it has written to?

@@ -4,7 +4,9 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <cstring>
 #include <optional>
+#include <vector>
 
 #include "torchapi/native_tensors.h"
 #include "torchapi/tensor_access.h"
@@ -14,7 +16,9 @@ namespace kintsugi::torchapi {
 
 struct TensorBackup::Impl {
   at::Tensor tensor;
-  at::Tensor elements;  // undefined: they are not restored
+  at::Tensor elements;  // undefined: they are not restored, or are in `bytes`
+  std::vector<char>
+      bytes;  // of a small tensor in one piece, for which an operator takes longer than the copy
   bool usable = false;
   std::vector<int64_t> sizes, strides;
   at::StorageImpl* storage = nullptr;
@@ -53,7 +57,13 @@ TensorBackup::TensorBackup(void* impl, bool elements) : impl_(std::make_unique<I
     kept.outputNr = meta->output_nr_;
     kept.requiresGrad = meta->requires_grad_;
   }
-  if (elements) {
+  // An operator takes about as long as copying so many bytes.
+  constexpr size_t kSmall = size_t{1} << 14;
+  const size_t size = static_cast<size_t>(tensor.numel()) * tensor.itemsize();
+  if (elements && tensor.device().is_cpu() && tensor.is_contiguous() && size <= kSmall) {
+    const auto* first = static_cast<const char*>(tensor.data());
+    if (size != 0) kept.bytes.assign(first, first + size);
+  } else if (elements) {
     const at::AutoDispatchBelowADInplaceOrView below;
     kept.elements = kept.tensor.clone();
   }
@@ -66,7 +76,9 @@ TensorBackup::TensorBackup(TensorBackup&& other) noexcept = default;
 bool TensorBackup::restore() const {
   const Impl& kept = *impl_;
   if (!kept.usable || kept.isMoved() || !kept.isSimple()) return false;
-  if (kept.elements.defined()) {
+  if (!kept.bytes.empty()) {
+    std::memcpy(kept.tensor.unsafeGetTensorImpl()->mutable_data(), kept.bytes.data(), kept.bytes.size());
+  } else if (kept.elements.defined()) {
     const at::AutoDispatchBelowADInplaceOrView below;
     kept.tensor.copy_(kept.elements);
   }
