@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "diag/events.h"
+#include "driver/fx_examples.h"
 #include "driver/operand_objects.h"
 #include "ir/segment_stops.h"
 #include "pyapi/imports.h"
@@ -107,6 +108,7 @@ size_t FxRunner::graphs() const {
 bool FxRunner::compile(Ref<> examples) {
   compiling_ = true;
   const torchapi::FunctionModesOff off;
+  const GradModeScope kept(torchapi::gradMode());  // a backend may leave another one
   runtime::ScopedEvent event;
   if (diag::events::on()) {
     event.begin({.stack = diag::events::intern(diag::events::stackText({place_})),

@@ -14,6 +14,7 @@
 #include "pyapi/text.h"
 #include "runtime/compiled_trace.h"
 #include "runtime/replay_program.h"
+#include "runtime/segment_writes.h"
 #include "support/check.h"
 #include "torchapi/op_effects.h"
 
@@ -65,6 +66,7 @@ class Lowering {
   void findShown(SegmentCode& segment);
   void findStops(SegmentCode& segment);
   void findRewritten(SegmentCode& segment);
+  void findWrites(SegmentCode& segment);
   void findSegmentDrops(SegmentCode& segment);
   void findLeftAtReturn();
   void findDroppedSources(const ir::SourceRoots& roots);
@@ -451,6 +453,7 @@ void Lowering::addSegments() {
         findShown(segment);
         findStops(segment);
         findRewritten(segment);
+        findWrites(segment);
         findSegmentDrops(segment);
       }
     } else if (open) {
@@ -513,6 +516,15 @@ void Lowering::findRewritten(SegmentCode& segment) {
   for (const ir::ValueId value : written) roots.insert(first(value));
   std::copy_if(made.begin(), made.end(), std::back_inserter(segment.rewritten),
                [&](ir::ValueId value) { return roots.contains(first(value)); });
+}
+
+void Lowering::findWrites(SegmentCode& segment) {
+  std::vector<const ir::Instruction*> graph;
+  for (const size_t at : segment.graph) {
+    const ir::Instruction& ins = trace_.code[code_.steps[at].index];
+    if (ins.op == Op::kAten) graph.push_back(&ins);
+  }
+  if (segment.writes) segment.restored = findRestored(trace_, segment.inputs, graph);
 }
 
 void Lowering::findStops(SegmentCode& segment) {
@@ -601,7 +613,9 @@ void Lowering::addToSegment(SegmentCode& segment, size_t at) {
   if (step.op == Op::kAten) {
     const torchapi::OpEffects effects = torchapi::opEffects(trace_.opNames[trace_.code[step.index].opName]);
     segment.writes = segment.writes || effects.writes;
-    segment.writesUnseen = segment.writesUnseen || effects.writesUnseen;
+    const bool unseen = effects.writesUnseen && !ir::isQuiet(trace_, trace_.code[step.index]);
+    segment.writes = segment.writes || unseen;
+    segment.writesUnseen = segment.writesUnseen || (unseen && (effects.collective || effects.mayRunPython));
     segment.random = segment.random || (effects.random && !ir::isQuiet(trace_, trace_.code[step.index]));
   }
 }

@@ -1,10 +1,13 @@
 #include "runtime/segment_run.h"
 
+#include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "pyapi/ref.h"
 #include "runtime/work_clock.h"
 #include "torchapi/op_effects.h"
+#include "torchapi/tensor_backup.h"
 
 namespace kintsugi::runtime {
 
@@ -32,11 +35,18 @@ class RerunState {
                (inputs[i].kind != ValueKind::kTensor || torchapi::tensorVersion(inputs[i].tensor, version));
       versions_.push_back(version);
     }
+    for (const SegmentCode::Restored& restored : segment.restored) {
+      const Value& input = inputs[restored.input];
+      if (input.kind == ValueKind::kTensor) {
+        backups_.emplace_back(input.tensor, restored.copied || isShared(inputs, restored.input));
+      }
+    }
   }
 
-  // False: something was written.
+  // False: something was written that can't be restored.
   bool restore(std::span<const Value> inputs) const {
-    if (segment_.writesUnseen || !known_) {
+    if (segment_.writesUnseen || !known_ || backups_.size() != segment_.restored.size() ||
+        !std::ranges::all_of(backups_, [](const auto& backup) { return backup.restore(); })) {
       return false;
     }
     for (size_t i = 0; i < versions_.size(); ++i) {
@@ -56,11 +66,23 @@ class RerunState {
   }
 
  private:
+  // What is not copied is written again, and another input that shares its memory would be read too late.
+  static bool isShared(std::span<const Value> inputs, size_t written) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (i != written && inputs[i].kind == ValueKind::kTensor &&
+          torchapi::mayOverlap(inputs[i].tensor, inputs[written].tensor)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   const SegmentCode& segment_;
   bool gradMode_ = true;
   bool known_ = true;
   std::optional<torchapi::GeneratorState> generator_;
   std::vector<uint64_t> versions_;
+  std::vector<torchapi::TensorBackup> backups_;  // of SegmentCode::restored
 };
 
 SegmentOutcome failed(const RerunState& before, std::span<const Value> inputs, SegmentRunner::Status status) {

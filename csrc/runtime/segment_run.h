@@ -7,9 +7,10 @@
 //
 // An exception inside a graph shows neither which instruction raised nor the frames at that point. So the
 // graph is rolled back, and its instructions are run one by one: the one that raises has a snapshot. To roll
-// back is to drop the results and to restore the random generator's state. A graph that has written to
-// tensors of the program (their version counters show it, as for %0 here) can't be rolled back. Then the
-// exception leaves through the snapshot where the segment begins.
+// back is to drop the results, to restore the random generator's state, and to restore what the graph has
+// written to, of which a copy was made (runtime/segment_writes.h): %0 here. An operator may have written a
+// part before it raises, which no version counter shows. Where that is not possible (views that autograd
+// follows, operators of libraries), the exception leaves through the snapshot where the segment begins.
 //
 // Ownership: borrows everything. Threads: a run's own; GIL as the runner needs it. Invalidation: none.
 #pragma once
@@ -33,6 +34,11 @@ struct SegmentCode {
     std::vector<ir::ValueId> made;
     size_t offGraph = 0;
   };
+  // An input that the graph writes to. `copied`: its elements have to be restored to run the graph again.
+  struct Restored {
+    size_t input = 0;
+    bool copied = true;
+  };
   size_t beginStep = 0;
   size_t endStep = 0;
   std::vector<ir::ValueId> inputs;
@@ -46,6 +52,7 @@ struct SegmentCode {
   std::vector<ir::ValueId> drops;      // other values that are used last between the marks: dropped after it
   bool dropsObjects = false;           // some of `drops` are objects
   std::vector<ir::ValueId> rewritten;  // values of the graph whose memory a later operator of it writes to
+  std::vector<Restored> restored;
   bool writes = false;
   bool writesUnseen = false;
   bool random = false;

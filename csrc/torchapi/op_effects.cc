@@ -26,6 +26,22 @@ bool makesNewTensors(const c10::OperatorHandle& op, const std::string& name) {
                      [](const c10::Argument& result) { return result.alias_info() == nullptr; });
 }
 
+bool writesToFirstAlone(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  const auto isWritten = [](const c10::Argument& argument) {
+    return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+  };
+  return !arguments.empty() && isWritten(arguments.front()) &&
+         std::none_of(arguments.begin() + 1, arguments.end(), isWritten);
+}
+
+bool makesViews(const c10::OperatorHandle& op) {
+  const auto& results = op.schema().returns();
+  return !results.empty() && std::all_of(results.begin(), results.end(), [](const c10::Argument& result) {
+    return result.alias_info() != nullptr;
+  });
+}
+
 // May the length of the list that it returns follow from sizes? Operators of torch's that take a list give
 // one of the same length, or of one more: tensors, sizes of parts, places between parts, dimensions
 // (tests/python/test_operator_traits.py).
@@ -56,11 +72,13 @@ OpEffects opEffects(std::string_view name) {
   effects.likelySizes = op.likelyShape;
   effects.random = op.op.hasTag(at::Tag::nondeterministic_seeded);
   effects.writes = op.op.schema().is_mutable() || (op.mutates && !effects.random);
+  effects.writesFirst = writesToFirstAlone(op.op.schema());
   effects.collective = ops::isCollective(op.name);
   effects.writesUnseen =
       effects.collective || (op.mutates && !op.op.schema().is_mutable() && !effects.random);
   effects.mayRunPython = !ours;
   effects.changesMetadata = replacesTensor(op.op, op.name);
+  effects.views = ours && !op.op.schema().is_mutable() && makesViews(op.op);
   effects.freshResults = makesNewTensors(op.op, op.name);
   for (const OpSchema::Arg& result : op.results) {
     effects.mixesLists = effects.mixesLists || (result.cls == ArgClass::kTensorList && op.results.size() > 1);

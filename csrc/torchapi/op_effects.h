@@ -21,6 +21,7 @@ struct OpEffects {
   bool likelySizes = false;      // its declaration does not say whether its sizes depend on data
   bool sizesFromMask = false;    // the sizes depend on data if an index is a mask
   bool writes = false;           // writes to its arguments
+  bool writesFirst = false;      // writes to its first argument alone, by its schema
   bool writesUnseen = false;     // writes in a way that version counters may not show, or to other processes
   bool collective = false;       // exchanges data with other processes
   bool random = false;           // draws random numbers
@@ -28,6 +29,7 @@ struct OpEffects {
   bool mixesLists = false;       // returns a list of tensors among other results
   bool countOfSizes = false;     // ... or a list alone, which may be as long as sizes say
   bool mayRunPython = false;     // an operator of a library: its kernel may be Python code
+  bool views = false;            // its schema says that it only makes views
   bool freshResults = false;     // results share no memory with the arguments
 };
 OpEffects opEffects(std::string_view name);
