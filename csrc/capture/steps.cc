@@ -345,13 +345,13 @@ void Steps::beginDoneOnce(CallValues& ctx, const StepRun& run) {
 
 void Steps::writeDoneOnce(CallValues& ctx, const StepRun& run) {
   if (roles_.breaks.isLive())
-    document_.trace.code[emitCall(ctx, CallKind::kKnown, run.operands, run.snap)].deferrable = true;
+    document_.trace.code[emitCall(ctx, CallKind::kKnown, run.operands, ir::kNone)].deferrable = true;
 }
 
-Flow Steps::quietCall(CallValues& ctx) {
+Flow Steps::callQuietly(CallValues& ctx, bool mayRaise) {
   std::vector<Operand> operands;
   if (!callOperands(ctx, CallKind::kKnown, operands)) return execute(ctx.act, ctx.instr);
-  const ir::StateId snap = roles_.snapshots.stateBefore();
+  const ir::StateId snap = mayRaise ? roles_.snapshots.stateBefore() : ir::kNone;
   pauses_.expectNoCalls();
   Flow flow;
   {

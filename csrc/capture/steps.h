@@ -106,11 +106,13 @@ class Steps final : public TraceWriter,
   bool runStep(CallValues& ctx, const char* reason, StepRun& run);
   void writeStep(CallValues& ctx, const StepRun& run, Shadow& result);
   // Instead of writeStep(): later runs find done what the call has done, if guards that are made between
-  // these two hold. They are checked in front of the call, which is written as one that changes nothing.
+  // these two hold. They are checked in front of the call, which is written as a look-up.
   void beginDoneOnce(CallValues& ctx, const StepRun& run);
   void writeDoneOnce(CallValues& ctx, const StepRun& run);
-  // Runs an instruction whose result is known, and writes it as a call that may be deferred.
-  Flow quietCall(CallValues& ctx);
+  // Runs an instruction whose result is known, and writes it as a call that may be deferred; the second one as
+  // a look-up (ir::isLookup), which can't raise in later runs.
+  Flow quietCall(CallValues& ctx) { return callQuietly(ctx, true); }
+  Flow lookup(CallValues& ctx) { return callQuietly(ctx, false); }
   CallKind stepKind(PyObject* object);  // the kind of a step with such an argument
   // A model has the result: the instruction is not executed.
   Flow replaceCall(CallValues& ctx, pyapi::Ref<> result) override;
@@ -144,6 +146,7 @@ class Steps final : public TraceWriter,
   void checkBlocks();  // at the end: a guard block with guards needs a rebuildable snapshot
 
  private:
+  Flow callQuietly(CallValues& ctx, bool mayRaise);
   struct HeldTensor {
     guard::BlockId block;
     ir::ValueId tensor;

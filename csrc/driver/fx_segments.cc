@@ -39,6 +39,9 @@ passes::OperatorTraits operatorTraits(std::string_view name) {
   traits.sizesFromMask = effects.sizesFromMask;
   traits.impure = effects.writes || effects.writesUnseen || effects.random;
   traits.writes = effects.writes && !effects.writesUnseen && !effects.random;
+  const bool draws = effects.random && !effects.writesUnseen && !effects.mayRunPython;
+  traits.draws = draws && !effects.writes;
+  traits.drawsInto = draws && effects.writes;
   traits.fresh = effects.freshResults;
   traits.countOfSizes = effects.countOfSizes;
   traits.replayed = effects.collective || effects.mayRunPython;

@@ -44,6 +44,11 @@ std::vector<SegmentRange> findSegments(const Trace& trace);
 void forEachSegmentUse(const Trace& trace, std::span<const Instruction> code,
                        const std::function<void(size_t, uint32_t, ValueId)>& use);
 
+// A call that only looks up what is there already: a hit in a cache. It may be deferred, never raises, and
+// changes nothing that the program reads through the trace. So it has no snapshot.
+inline bool isLookup(const Instruction& ins) {
+  return ins.op == Op::kCallKnown && ins.deferrable && ins.snap == kNone;
+}
 // May an operation be part of a segment's graph? Operators of the dispatcher, sizes, scalar arithmetic, grad
 // mode.
 bool isGraphOp(Op op);

@@ -621,12 +621,10 @@ class Builder {
       call.args.push_back(nodeOf_[value]);
     }
     const bool fresh = ins.op != Op::kAten || isFreshOperator(trace_.opNames[ins.opName]);
-    for (const NodeId arg : call.args) {
-      if (!fresh) {
+    if (!fresh && !surelyNew(ins)) {
+      for (const NodeId arg : call.args) {
         memory_.noteView(arg);
       }
-    }
-    if (!fresh && !surelyNew(ins)) {
       for (const ValueId value : used) {
         if (memory_.isWritten(value)) {
           return refuse("a call that may return a view takes what has been written");

@@ -29,7 +29,11 @@ FreshWrites::FreshWrites(const ir::Trace& trace, OperatorTraitsFn traits)
       written_(base_.size()) {}
 
 bool FreshWrites::isContainedWrite(const Instruction& ins) const {
-  if (ins.op != Op::kAten || !writesToFirst(trace_, ins) || !traits_(trace_.opNames[ins.opName]).writes) {
+  if (ins.op != Op::kAten || !writesToFirst(trace_, ins)) {
+    return false;
+  }
+  const OperatorTraits traits = traits_(trace_.opNames[ins.opName]);
+  if (!traits.writes && !traits.drawsInto) {
     return false;
   }
   const ValueId base = base_[trace_.operandsOf(ins)[0].id];

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "ir/reach.h"
 #include "ir/segments.h"
 
 namespace kintsugi::passes {
@@ -18,9 +19,8 @@ constexpr uint32_t kOutside = ir::kNone;
 
 class Namer {
  public:
-  Namer(ir::Trace& trace, std::vector<Instruction>& code, const std::vector<uint32_t>& graph, uint32_t count,
-        uint32_t start)
-      : trace_(trace), code_(code), graph_(graph), count_(count), start_(start) {}
+  Namer(ir::Trace& trace, std::vector<Instruction>& code, const SegmentPlaces& places)
+      : trace_(trace), code_(code), places_(places), graph_(places.graph) {}
 
   void run() {
     std::vector<uint32_t> madeBy(trace_.values.size(), kOutside);
@@ -29,10 +29,10 @@ class Namer {
         madeBy[code_[i].firstResult + r] = graph_[i];
       }
     }
-    std::vector<std::vector<ValueId>> inputs(count_);
+    std::vector<std::vector<ValueId>> inputs(places_.count);
     findInputs(madeBy, inputs);
     const std::vector<bool> needed = findOutputs(madeBy);
-    std::vector<std::vector<ValueId>> outputs(count_);
+    std::vector<std::vector<ValueId>> outputs(places_.count);
     for (size_t i = 0; i < code_.size(); ++i) {
       for (uint32_t r = 0; r < code_[i].resultCount && graph_[i] != kOutside; ++r) {
         if (needed[code_[i].firstResult + r]) {
@@ -43,7 +43,7 @@ class Namer {
     uint32_t number = 0;
     for (size_t i = 0; i < code_.size(); ++i) {
       Instruction& ins = code_[i];
-      if (i < start_) {
+      if (i < places_.start) {
         number += ins.op == Op::kSegmentEnd ? 1 : 0;
       } else if (ins.op == Op::kSegment || ins.op == Op::kSegmentEnd) {
         const std::vector<ValueId>& values = (ins.op == Op::kSegment ? inputs : outputs)[number];
@@ -98,21 +98,29 @@ class Namer {
     ir::forEachSegmentUse(trace_, code_, [&](size_t, uint32_t user, ValueId value) {
       needed[value] = needed[value] || (madeBy[value] != kOutside && madeBy[value] != user);
     });
+    ir::ReachWalker frames(trace_);
+    for (const uint32_t at : places_.framed) {
+      frames.instruction(
+          code_[at],
+          [&](ValueId value) {
+            const bool tensor = trace_.values[value].kind == ir::TypeKind::kTensor;
+            needed[value] = needed[value] || (tensor && madeBy[value] != kOutside);
+          },
+          [](ir::SourceId) {});
+    }
     return needed;
   }
 
   ir::Trace& trace_;
   std::vector<Instruction>& code_;
+  const SegmentPlaces& places_;
   const std::vector<uint32_t>& graph_;
-  const uint32_t count_;
-  const uint32_t start_;
 };
 
 }  // namespace
 
-void nameSegmentValues(ir::Trace& trace, std::vector<Instruction>& code, const std::vector<uint32_t>& graph,
-                       uint32_t count, uint32_t start) {
-  Namer(trace, code, graph, count, start).run();
+void nameSegmentValues(ir::Trace& trace, std::vector<Instruction>& code, const SegmentPlaces& places) {
+  Namer(trace, code, places).run();
 }
 
 }  // namespace kintsugi::passes

@@ -16,10 +16,16 @@
 
 namespace kintsugi::passes {
 
-// `code`: the instructions that the trace will have, marks among them. `graph`: by instruction, the number of
-// the segment whose graph it is in; kNone: it is in none. `count`: how many segments there are. Marks before
-// `start` have their names already.
-void nameSegmentValues(ir::Trace& trace, std::vector<ir::Instruction>& code,
-                       const std::vector<uint32_t>& graph, uint32_t count, uint32_t start);
+// Where the segments are.
+struct SegmentPlaces {
+  std::vector<uint32_t> graph;  // by instruction: the segment whose graph it is in; kNone: it is in none
+  // Instructions inside segments whose frames need outputs: what they hold can't be computed once more.
+  std::vector<uint32_t> framed;
+  uint32_t count = 0;  // of segments
+  uint32_t start = 0;  // marks before it have their names already
+};
+
+// `code`: the instructions that the trace will have, marks among them.
+void nameSegmentValues(ir::Trace& trace, std::vector<ir::Instruction>& code, const SegmentPlaces& places);
 
 }  // namespace kintsugi::passes

@@ -48,7 +48,10 @@ constexpr int kPasses = 8;
 OperatorTraits traitsByName(std::string_view name) {
   OperatorTraits traits;
   traits.writes = ops::isInPlace(name);
-  traits.impure = traits.writes || ops::has(name, ops::Trait::kRandom);
+  const bool random = ops::has(name, ops::Trait::kRandom);
+  traits.impure = traits.writes || random;
+  traits.draws = random && !traits.writes;
+  traits.drawsInto = random && traits.writes;
   traits.sizesOfData = ops::has(name, ops::Trait::kSizesOfData);
   traits.inGraph = !traits.sizesOfData;
   traits.replayed = ops::isCollective(name);
@@ -129,7 +132,7 @@ class Cutter {
       return std::nullopt;
     }
     dropSnapshotOfReturn();
-    nameSegmentValues(trace_, out_, graph_, count_, start_);
+    nameSegmentValues(trace_, out_, {std::move(graph_), std::move(framed_), count_, start_});
     trace_.code = std::move(out_);
     return start_;
   }
@@ -278,10 +281,10 @@ class Cutter {
     });
   }
 
-  // May it be done later without any difference? Scalars that no operator uses, and objects whose making runs
-  // no code.
+  // May it be done later without any difference? Scalars that no operator uses, objects whose making runs no
+  // code, and look-ups.
   bool isSilent(const Instruction& ins) const {
-    return (ir::isGraphOp(ins.op) && ins.op != Op::kAten) ||
+    return (ir::isGraphOp(ins.op) && ins.op != Op::kAten) || ir::isLookup(ins) ||
            (ins.op == Op::kBuild && isQuietBuild(trace_, trace_.operandsOf(ins)[0]));
   }
 
@@ -332,25 +335,25 @@ class Cutter {
     } else if (isStep(ins)) {
       fresh_.stop();
       body_.push_back({ins, true});
-      deferred_ = true;  // no number is drawn, and nothing is written, after a step that may leave
+      deferred_ = true;  // nothing is written after a step that may leave
     } else if (ins.op == Op::kGuardBlock && ir::isStop(body_.back().instruction) && body_.back().inGraph) {
       insideBlock_[static_cast<size_t>(trace_.operandsOf(ins)[0].i)] = body_.size() + 1;
       body_.push_back({ins, false});
     } else if (isGraph(ins)) {
-      const bool impure = changesSomething(ins);
-      if (usesLate(ins) || (deferred_ && (impure || runsPython(at_))) || (acts_ && ins.op == Op::kSetGrad) ||
+      const bool writes = writesSomething(ins);
+      if (usesLate(ins) || (deferred_ && (writes || runsPython(at_))) || (acts_ && ins.op == Op::kSetGrad) ||
           (native_ && needsCut(ins))) {
         close();
         placeOutside(ins);  // what writes to a tensor of the segment before is no part of this one
       } else {
-        addToGraph(ins, impure);
+        addToGraph(ins, writes);
       }
     } else if (isCheckedInside(ins)) {
       addToGraph(ins, false);
       guarded_ = true;
     } else if (isBySymbols(ins) && operators_ > 0 && !usesLate(ins)) {
       addToGraph(ins, false);
-    } else if (isDeferrable(ins) && (native_ || isBareBuild(ins) || fresh_.defer(ins))) {
+    } else if (isDeferrable(ins) && (native_ || isBare(ins) || fresh_.defer(ins))) {
       defer(ins);
     } else {
       close();
@@ -371,7 +374,7 @@ class Cutter {
 
   void placeOutside(const Instruction& ins) {
     if (isGraph(ins)) {
-      addToGraph(ins, changesSomething(ins));
+      addToGraph(ins, writesSomething(ins));
     } else {
       emit(ins, kOutside);
     }
@@ -474,9 +477,26 @@ class Cutter {
     return ins.op == Op::kAten && ir::isImpure(trace_, ins, traits_(trace_.opNames[ins.opName]).impure);
   }
 
-  // Is the graph, with it, none that can be run again? An FX graph may write to tensors of its own.
-  bool changesSomething(const Instruction& ins) const {
-    return isImpure(ins) && (native_ || !fresh_.isContainedWrite(ins));
+  // Is the graph, with it, none that can be run again? An FX graph may write to tensors of its own. Numbers can
+  // be drawn again, in front of which the generator is put back (runtime/run_segments.cc).
+  bool writesSomething(const Instruction& ins) const {
+    return isImpure(ins) && !isDraw(ins) && (native_ || !fresh_.isContainedWrite(ins));
+  }
+
+  // Does it draw from the processor's default generator, and write to nothing else than tensors of the graph?
+  bool isDraw(const Instruction& ins) const {
+    if (ins.op != Op::kAten || ins.resultCount == 0) {
+      return false;
+    }
+    for (uint32_t r = 0; r < ins.resultCount; ++r) {
+      const ir::Type& type = trace_.values[ins.firstResult + r];
+      if (type.kind != TypeKind::kTensor || type.meta == ir::kNone ||
+          !trace_.metas[type.meta].device.isCpu()) {
+        return false;
+      }
+    }
+    const OperatorTraits traits = traits_(trace_.opNames[ins.opName]);
+    return traits.draws || (traits.drawsInto && !native_ && fresh_.isContainedWrite(ins));
   }
 
   bool usesLate(const Instruction& ins) const {
@@ -485,13 +505,15 @@ class Cutter {
     return std::any_of(used.begin(), used.end(), [this](ValueId v) { return late_[v]; });
   }
 
-  // Makes an object without running code of the program, so the moment makes no difference.
-  bool isBareBuild(const Instruction& ins) const {
-    return !native_ && ins.op == Op::kBuild && isQuietBuild(trace_, trace_.operandsOf(ins)[0]);
+  // Looks something up, or makes an object without running code of the program, so the moment makes no
+  // difference.
+  bool isBare(const Instruction& ins) const {
+    return ir::isLookup(ins) ||
+           (!native_ && ins.op == Op::kBuild && isQuietBuild(trace_, trace_.operandsOf(ins)[0]));
   }
 
   bool isDeferrable(const Instruction& ins) const {
-    if (isBareBuild(ins)) {
+    if (isBare(ins)) {
       return true;
     }
     if (impure_) {
@@ -502,7 +524,9 @@ class Cutter {
       return !canFail_[static_cast<size_t>(trace_.operandsOf(ins)[0].i)] && !body_.back().inGraph;
     }
     if (isSpeculated(ins) || isQuestion(ins)) {
-      return !native_ && operators_ > 0;  // before there is anything to compute it is asked at once
+      // Before there is anything to compute it is asked at once. Behind random numbers another answer is
+      // likely, and then they would be drawn again.
+      return !native_ && operators_ > 0 && !draws_;
     }
     return ins.deferrable || (ir::isGraphOp(ins.op) && ins.op != Op::kAten) ||
            (ins.op == Op::kBuild && isPlainBuild(trace_, trace_.operandsOf(ins)[0]));
@@ -560,6 +584,7 @@ class Cutter {
     graphEnd_ = body_.size();
     lastInGraph_ = at_;
     impure_ = impure_ || impure;
+    draws_ = draws_ || (isImpure(ins) && isDraw(ins));
     if (!native_) {
       fresh_.add(ins);
     } else {
@@ -581,7 +606,7 @@ class Cutter {
     if (native_ && guard::isGiven(document_, ins, [this](ValueId v) { return madeIn_[v] == count_; })) {
       seenCuts_.addShowing(at_);
     }
-    const bool silent = isBareBuild(ins);
+    const bool silent = isBare(ins);
     deferred_ = deferred_ || !silent;
     // What only stores does so in any grad mode.
     const bool stores = ins.op == Op::kSetAttr || ins.op == Op::kSetItem || ins.op == Op::kSetCell;
@@ -612,6 +637,7 @@ class Cutter {
     if (marked) {
       emit(mark, kOutside);
     }
+    bool drawn = false;
     for (size_t i = 0; i < body_.size(); ++i) {
       if (marked && i == graphEnd_) {
         mark.op = Op::kSegmentEnd;
@@ -621,6 +647,10 @@ class Cutter {
       const bool behind = marked && i < graphEnd_ && !placed.inGraph;
       if (behind && (isSpeculated(placed.instruction) || placed.instruction.op == Op::kAten)) {
         placed.instruction.deferrable = true;
+      }
+      drawn = drawn || (placed.inGraph && isImpure(placed.instruction) && isDraw(placed.instruction));
+      if (drawn && !native_ && i < graphEnd_ && !placed.inGraph && placed.instruction.snap != ir::kNone) {
+        framed_.push_back(static_cast<uint32_t>(out_.size()));  // a backend may draw other numbers than ATen
       }
       emit(placed.instruction, marked && isOfGraph(placed.instruction, placed.inGraph) ? count_ : kOutside);
     }
@@ -632,7 +662,7 @@ class Cutter {
     seenCuts_.close(lastInGraph_, wanted_);
     body_.clear();
     graphEnd_ = operators_ = 0;
-    impure_ = deferred_ = acts_ = guarded_ = followed_ = reads_ = false;
+    impure_ = draws_ = deferred_ = acts_ = guarded_ = followed_ = reads_ = false;
     writes_.clear();
     own_.clear();
     fresh_.clear();
@@ -686,11 +716,13 @@ class Cutter {
   bool guarded_ = false;   // there is a guard in it
   bool followed_ = false;  // autograd follows something in it
   bool impure_ = false;
+  bool draws_ = false;  // something in it draws random numbers
   bool deferred_ = false;
   bool acts_ = false;   // something that is deferred is more than a question
   bool reads_ = false;  // it reads numbers from tensors
   std::vector<Instruction> out_;
-  std::vector<uint32_t> graph_;  // of out_: the number of the segment whose graph it is in
+  std::vector<uint32_t> graph_;   // of out_: the number of the segment whose graph it is in
+  std::vector<uint32_t> framed_;  // of out_: see SegmentPlaces
   uint32_t count_ = 0;
 };
 

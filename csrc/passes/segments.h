@@ -40,6 +40,8 @@ struct OperatorTraits {
   bool sizesFromMask = false;  // its result's sizes depend on data if an index is a mask
   bool impure = false;         // writes to its arguments or draws random numbers
   bool writes = false;         // to arguments that its schema names
+  bool draws = false;          // random numbers, and does nothing else
+  bool drawsInto = false;      // random numbers, and writes them to arguments that its schema names
   bool fresh = false;          // its results never share memory with its arguments
   bool countOfSizes = false;   // how many tensors it gives may follow from sizes
   bool replayed = false;       // no part of native code: exchanges data with other processes, or runs Python

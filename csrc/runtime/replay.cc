@@ -338,7 +338,9 @@ Outcome Run::executeCall(const Step& step, const ir::Instruction& ins) {
   const bool ranPython = watch && watch->ran();
   watch.reset();
   if (!made) {
-    return Outcome::kRaise;
+    if (!ir::isLookup(ins)) return Outcome::kRaise;
+    PyErr_WriteUnraisable(args[0]);  // another thread has emptied the cache, and now its function raises
+    return Outcome::kNext;
   }
   if (pyapi::isTracing(PyThreadState_Get())) [[unlikely]] {
     leaveSoon_ = true;  // the step has set a trace or profile function, which is to see what follows

@@ -450,6 +450,8 @@ void Lowering::addSegments() {
       (open ? segment.beginStep : segment.endStep) = at;
       (open ? segment.inputs : segment.outputs) = values;
       if (!open) {
+        const auto leaves = [this](size_t inner) { return code_.steps[inner].snap != ir::kNone; };
+        if (std::ranges::none_of(segment.offGraph, leaves)) segment.draws.clear();
         findShown(segment);
         findStops(segment);
         findRewritten(segment);
@@ -616,7 +618,10 @@ void Lowering::addToSegment(SegmentCode& segment, size_t at) {
     const bool unseen = effects.writesUnseen && !ir::isQuiet(trace_, trace_.code[step.index]);
     segment.writes = segment.writes || unseen;
     segment.writesUnseen = segment.writesUnseen || (unseen && (effects.collective || effects.mayRunPython));
-    segment.random = segment.random || (effects.random && !ir::isQuiet(trace_, trace_.code[step.index]));
+    if (effects.random && !ir::isQuiet(trace_, trace_.code[step.index])) {
+      segment.random = true;
+      segment.draws.push_back(at);
+    }
   }
 }
 

@@ -128,6 +128,7 @@ class Run {
   bool leavesStale(const SegmentCode& segment, size_t& at);
   Outcome goOnInside(const GraphRun& graph, bool gradMode, bool leave, size_t& position);
   bool completeGraph(const GraphRun& graph, size_t at, bool gradMode);
+  bool drawAgain(const Step& step, const ir::Instruction& ins);
   bool deliverWarnings(const Step& step);
   void unpackTensor(ir::ValueId value);
   void unpackInputs(const SegmentCode& segment);

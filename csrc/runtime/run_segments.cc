@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "diag/events.h"
 #include "ir/segment_stops.h"
@@ -19,7 +21,7 @@ using torchapi::ValueKind;
 // A run of one segment's graph by its runner, with the progress of the steps between the segment's marks.
 class GraphRun final : public SegmentSteps {
  public:
-  GraphRun(Run& run, const SegmentCode& segment) : run_(run), segment_(segment) {}
+  GraphRun(Run& run, const SegmentCode& segment) : run_(run), segment_(segment) { saveGenerator(); }
   ~GraphRun() override {
     Py_XDECREF(type_);
     Py_XDECREF(value_);
@@ -38,15 +40,18 @@ class GraphRun final : public SegmentSteps {
       torchapi::clear(run_.values_[stop.given[k]]);
       run_.values_[stop.given[k]] = std::exchange(given[k], {});
     }
+    bool stopped = false;
     while (next_ < stop.offGraph) {
       run_.dropBefore(segment_, next_);
       at_ = segment_.offGraph[next_++];
       if (ir::isStop(run_.trace_->code[run_.code_->steps[at_].index])) {
         stoppedAt_ = at_;
+        stopped = true;
       }
       exitOutcome_ = run_.executeOffGraph(run_.code_->steps[at_], at_);
       if (run_.leavesStale(segment_, at_)) exitOutcome_ = Outcome::kExit;
       if (exitOutcome_ != Outcome::kNext) {
+        if (stopped) saveGenerator();
         leave();
         return false;
       }
@@ -57,6 +62,7 @@ class GraphRun final : public SegmentSteps {
       made[k] = run_.values_[stop.made[k]];
       if (made[k].kind == ValueKind::kTensor) torchapi::retainTensor(made[k].tensor);
     }
+    saveGenerator();
     return true;
   }
 
@@ -68,6 +74,10 @@ class GraphRun final : public SegmentSteps {
   size_t next() const { return next_; }  // of the steps that are not of the graph
   size_t at() const { return at_; }      // the last one that was run
   Outcome exitOutcome() const { return exitOutcome_; }
+  // Puts the generator back to where it was when the graph began, or went on after its last stop.
+  void rewindGenerator() const {
+    if (generator_) generator_->restore();
+  }
   // Restores the exception with which the graph was left, in place of the backend's own.
   void restoreError() {
     PyErr_Clear();
@@ -76,6 +86,9 @@ class GraphRun final : public SegmentSteps {
   }
 
  private:
+  void saveGenerator() {
+    if (!segment_.draws.empty()) generator_.emplace();
+  }
   void leave() {
     run_.gil_.hold();
     PyErr_Fetch(&type_, &value_, &traceback_);
@@ -89,6 +102,7 @@ class GraphRun final : public SegmentSteps {
   size_t at_ = 0;
   size_t stoppedAt_ = 0;
   Outcome exitOutcome_ = Outcome::kNext;
+  std::optional<torchapi::GeneratorState> generator_;  // if the graph draws, and may be left
   PyObject *type_ = nullptr, *value_ = nullptr, *traceback_ = nullptr;
 };
 
@@ -224,11 +238,28 @@ Outcome Run::leaveSegment(const GraphRun& graph, size_t at, bool gradMode, Outco
   return outcome;
 }
 
-// Computes the missing results of the graph's instructions before step `at`. False: an exception is pending.
+// Moves the generator on as the step does, and keeps the results that are there.
+bool Run::drawAgain(const Step& step, const ir::Instruction& ins) {
+  std::vector<Value> kept;
+  for (uint32_t r = 0; r < ins.resultCount; ++r) {
+    kept.push_back(std::exchange(values_[ins.firstResult + r], {}));
+  }
+  const bool done = executeAten(step) == Outcome::kNext;
+  for (uint32_t r = 0; r < ins.resultCount; ++r) {
+    torchapi::clear(values_[ins.firstResult + r]);
+    values_[ins.firstResult + r] = kept[r];
+  }
+  return done;
+}
+
+// Computes the missing results of the graph's instructions before step `at`. Random numbers are drawn again
+// whether or not their results are missing, so that the generator is where the program expects it. False: an
+// exception is pending.
 bool Run::completeGraph(const GraphRun& graph, size_t at, bool gradMode) {
   const SegmentCode& segment = graph.segment();
   torchapi::setGradMode(gradMode);
   unpackInputs(segment);
+  graph.rewindGenerator();
   bool complete = true;
   for (const size_t inner : segment.graph) {
     const Step& step = code_->steps[inner];
@@ -245,6 +276,8 @@ bool Run::completeGraph(const GraphRun& graph, size_t at, bool gradMode) {
     }
     if (missing) {
       complete = (step.op == Op::kAten ? executeAten(step) : execute(step, ins, inner)) == Outcome::kNext;
+    } else if (std::ranges::binary_search(segment.draws, inner)) {
+      complete = drawAgain(step, ins);
     }
   }
   if (!complete && PyErr_Occurred() == nullptr) {

@@ -56,6 +56,7 @@ struct SegmentCode {
   bool writes = false;
   bool writesUnseen = false;
   bool random = false;
+  std::vector<size_t> draws;  // steps of the graph that draw, if it may be left at a step that is not of it
   bool changesGradMode = false;
   std::shared_ptr<SegmentRunner> runner;  // set before the program is shared
 };

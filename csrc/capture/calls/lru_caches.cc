@@ -53,7 +53,7 @@ Flow hit(CallContext& ctx, PyObject* cache, PyObject* key, PyObject* entry, Shad
   const Shadows constants(ctx.total(), Shadow::constant());
   ctx.shadows.replace(constants.data());
   result = found;
-  return ctx.rec.steps.quietCall(ctx);
+  return ctx.rec.steps.lookup(ctx);
 }
 
 // The first call finds out the layout of CPython's cache with a cache of its own, which runs code of

@@ -222,8 +222,13 @@ constexpr Consumer kBuiltinConsumers[] = {
     {"min", false, true},
     {"enumerate"},
     {"zip", true},
+    {"map", true},
+    {"filter", true},
 };
-constexpr Consumer kIteratorConsumers[] = {{"islice", true}, {"chain", true}, {"zip_longest", true}};
+constexpr Consumer kIteratorConsumers[] = {
+    {"islice", true},    {"chain", true},     {"zip_longest", true}, {"starmap", true},  {"pairwise", true},
+    {"takewhile", true}, {"dropwhile", true}, {"filterfalse", true}, {"compress", true}, {"accumulate", true},
+};
 
 const Consumer* consumerOf(PyObject* callable) {
   PyObject* builtins = PyEval_GetBuiltins();
