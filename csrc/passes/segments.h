@@ -3,9 +3,10 @@
 // A segment holds operators, sizes, scalar arithmetic and changes of the grad mode. What ends one: a guard
 // that may fail, an opaque call, an effect that is not marked deferrable, an operator whose result depends on
 // data, one that gives as many tensors as data says (passes/size_decisions.h), the end. A deferrable effect
-// (a `print`, a counter) stays inside and runs after the graph, unless the graph changes tensors or draws
-// random numbers: after an exception in the graph, its instructions are run one by one, which must have the
-// same effect as if the graph had never run. `input`s move before the segment that they interrupt.
+// (a `print`, a counter) stays inside and runs after the graph, unless the graph writes to what is older than
+// it: after an exception in the graph, its instructions are run one by one, which must have the same effect as
+// if the graph had never run. Random numbers are drawn again then (runtime/run_segments.cc). `input`s move
+// before the segment that they interrupt.
 //
 // Native code writes to tensors of the program at the very end of a run. So for native code:
 //   - operators that write in ways that it does not know stay outside;
