@@ -100,11 +100,13 @@ class Namer {
     });
     ir::ReachWalker frames(trace_);
     for (const uint32_t at : places_.framed) {
+      Instruction ins = code_[at];
+      ins.snap = graph_[at] != kOutside ? kOutside : ins.snap;  // of the graph: its operands alone
       frames.instruction(
-          code_[at],
+          ins,
           [&](ValueId value) {
-            const bool tensor = trace_.values[value].kind == ir::TypeKind::kTensor;
-            needed[value] = needed[value] || (tensor && madeBy[value] != kOutside);
+            const bool made = madeBy[value] != kOutside && trace_.values[value].kind != ir::TypeKind::kNone;
+            needed[value] = needed[value] || made;
           },
           [](ir::SourceId) {});
     }

@@ -143,6 +143,8 @@ class Cutter {
   struct Placed {
     Instruction instruction;
     bool inGraph = false;
+    bool writes = false;  // of the graph: see writesSomething() and isDraw()
+    bool draws = false;
   };
 
   // The values that operators and decisions of a graph use, at once or through scalar arithmetic.
@@ -403,9 +405,10 @@ class Cutter {
     }
   }
 
-  // A modelled call in the middle of an FX graph, which stops for it.
+  // A modelled call in the middle of an FX graph, which stops for it. What was written before it stays, so the
+  // graph is not left between the two.
   bool isStep(const Instruction& ins) const {
-    return !native_ && ir::isStop(ins) && operators_ > 0 && !impure_ && !fresh_.any();
+    return !native_ && ir::isStop(ins) && operators_ > 0 && !(impure_ && deferred_) && !fresh_.any();
   }
 
   bool isGraph(const Instruction& ins) const {
@@ -516,7 +519,7 @@ class Cutter {
     if (isBare(ins)) {
       return true;
     }
-    if (impure_) {
+    if (impure_ && native_) {
       return false;
     }
     if (ins.op == Op::kGuardBlock) {
@@ -526,7 +529,7 @@ class Cutter {
     if (isSpeculated(ins) || isQuestion(ins)) {
       // Before there is anything to compute it is asked at once. Behind random numbers another answer is
       // likely, and then they would be drawn again.
-      return !native_ && operators_ > 0 && !draws_;
+      return !native_ && operators_ > 0 && !draws_ && !impure_;
     }
     return ins.deferrable || (ir::isGraphOp(ins.op) && ins.op != Op::kAten) ||
            (ins.op == Op::kBuild && isPlainBuild(trace_, trace_.operandsOf(ins)[0]));
@@ -580,11 +583,12 @@ class Cutter {
   }
 
   void addToGraph(const Instruction& ins, bool impure) {
-    body_.push_back({ins, true});
+    const bool draws = isImpure(ins) && isDraw(ins);
+    body_.push_back({ins, true, impure, draws});
     graphEnd_ = body_.size();
     lastInGraph_ = at_;
     impure_ = impure_ || impure;
-    draws_ = draws_ || (isImpure(ins) && isDraw(ins));
+    draws_ = draws_ || draws;
     if (!native_) {
       fresh_.add(ins);
     } else {
@@ -629,6 +633,13 @@ class Cutter {
     graph_.push_back(graph);
   }
 
+  // What the graph makes from here on is not computed again where it is left: it writes to what is older, or a
+  // backend may draw other numbers than ATen.
+  size_t firstKept() const {
+    const auto found = std::ranges::find_if(body_, [](const Placed& p) { return p.writes || p.draws; });
+    return static_cast<size_t>(found - body_.begin());
+  }
+
   // The open segment ends after the last instruction of its graph.
   void close() {
     const bool marked = operators_ != 0;
@@ -637,7 +648,7 @@ class Cutter {
     if (marked) {
       emit(mark, kOutside);
     }
-    bool drawn = false;
+    const size_t framedFrom = marked && !native_ ? firstKept() : body_.size();
     for (size_t i = 0; i < body_.size(); ++i) {
       if (marked && i == graphEnd_) {
         mark.op = Op::kSegmentEnd;
@@ -648,9 +659,9 @@ class Cutter {
       if (behind && (isSpeculated(placed.instruction) || placed.instruction.op == Op::kAten)) {
         placed.instruction.deferrable = true;
       }
-      drawn = drawn || (placed.inGraph && isImpure(placed.instruction) && isDraw(placed.instruction));
-      if (drawn && !native_ && i < graphEnd_ && !placed.inGraph && placed.instruction.snap != ir::kNone) {
-        framed_.push_back(static_cast<uint32_t>(out_.size()));  // a backend may draw other numbers than ATen
+      const bool leaves = behind && placed.instruction.snap != ir::kNone && i > framedFrom;
+      if (leaves || (placed.draws && framedFrom < body_.size() && impure_)) {
+        framed_.push_back(static_cast<uint32_t>(out_.size()));
       }
       emit(placed.instruction, marked && isOfGraph(placed.instruction, placed.inGraph) ? count_ : kOutside);
     }

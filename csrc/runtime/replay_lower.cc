@@ -64,6 +64,7 @@ class Lowering {
   void findGraphInputs();
   void checkSteps() const;
   void findShown(SegmentCode& segment);
+  void findKept(SegmentCode& segment);
   void findStops(SegmentCode& segment);
   void findRewritten(SegmentCode& segment);
   void findWrites(SegmentCode& segment);
@@ -455,6 +456,7 @@ void Lowering::addSegments() {
         findShown(segment);
         findStops(segment);
         findRewritten(segment);
+        findKept(segment);
         findWrites(segment);
         findSegmentDrops(segment);
       }
@@ -479,8 +481,8 @@ void Lowering::findShown(SegmentCode& segment) {
   }
 }
 
-// What the graph has made and shares memory with a tensor that it writes to. `first` of a value: the first
-// one that may share its memory.
+// What the graph has made and shares memory with a tensor that it writes to, and where it last writes to a
+// tensor that is older. `first` of a value: the first one that may share its memory.
 void Lowering::findRewritten(SegmentCode& segment) {
   if (!segment.writes || segment.offGraph.empty()) {
     return;
@@ -497,27 +499,67 @@ void Lowering::findRewritten(SegmentCode& segment) {
     b = first(b);
     if (a != b) before[std::max(a, b)] = std::min(a, b);
   };
-  std::vector<ir::ValueId> written, made, used;
+  std::vector<std::pair<size_t, ir::ValueId>> written;
+  std::vector<ir::ValueId> made, used, shared;
   for (const size_t at : segment.graph) {
     const ir::Instruction& ins = trace_.code[code_.steps[at].index];
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       made.push_back(ins.firstResult + r);
       join(ins.firstResult, ins.firstResult + r);
     }
-    if (ins.op != Op::kAten || ins.resultCount == 0) continue;
+    if (ins.op != Op::kAten) continue;
     const std::string& name = trace_.opNames[ins.opName];
     const torchapi::OpEffects effects = torchapi::opEffects(name);
+    const bool unseen = effects.writesUnseen && !ir::isQuiet(trace_, ins);
+    if (unseen || (effects.writes && ins.resultCount == 0)) segment.lastWrite = at;
+    if (ins.resultCount == 0) continue;
     if (effects.freshResults || ops::has(name, ops::Trait::kFresh)) continue;
     const auto operands = trace_.operandsOf(ins);
     used.clear();
     ir::collectValues(trace_, effects.writes ? operands.first(1) : operands, used);
     for (const ir::ValueId value : used) join(value, ins.firstResult);
-    if (effects.writes) written.push_back(ins.firstResult);
+    shared.insert(shared.end(), used.begin(), used.end());
+    if (effects.writes) written.emplace_back(at, ins.firstResult);
   }
-  std::unordered_set<ir::ValueId> roots;
-  for (const ir::ValueId value : written) roots.insert(first(value));
+  const std::unordered_set<ir::ValueId> inside(made.begin(), made.end());
+  std::unordered_set<ir::ValueId> roots, older;
+  for (const ir::ValueId value : shared) {
+    if (!inside.contains(value)) older.insert(first(value));
+  }
+  for (const auto& [at, value] : written) {
+    roots.insert(first(value));
+    if (older.contains(first(value))) segment.lastWrite = std::max(segment.lastWrite, at);
+  }
   std::copy_if(made.begin(), made.end(), std::back_inserter(segment.rewritten),
                [&](ir::ValueId value) { return roots.contains(first(value)); });
+}
+
+// What is written to something older can't be computed once more. So what frames behind it hold, and what is
+// drawn from, has to be there.
+void Lowering::findKept(SegmentCode& segment) {
+  if (segment.lastWrite == 0 || !segment.stops.empty()) return;
+  std::unordered_set<ir::ValueId> missing;
+  for (const size_t at : segment.graph) {
+    const ir::Instruction& ins = trace_.code[code_.steps[at].index];
+    for (uint32_t r = 0; r < ins.resultCount; ++r) missing.insert(ins.firstResult + r);
+  }
+  for (const ir::ValueId value : segment.outputs) missing.erase(value);
+  ir::ReachWalker walker(trace_);
+  const auto use = [&](size_t at, ir::StateId snap) {
+    ir::Instruction ins = trace_.code[code_.steps[at].index];
+    ins.snap = snap;
+    walker.instruction(
+        ins,
+        [&](ir::ValueId value) {
+          KINTSUGI_CHECK(!missing.contains(value), "%", value, " is needed behind a write, and is no output");
+        },
+        [](ir::SourceId) {});
+  };
+  segment.keeps = true;
+  for (const size_t at : segment.offGraph) {
+    if (at > segment.lastWrite) use(at, code_.steps[at].snap);
+  }
+  for (const size_t at : segment.draws) use(at, ir::kNone);
 }
 
 void Lowering::findWrites(SegmentCode& segment) {

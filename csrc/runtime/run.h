@@ -124,7 +124,7 @@ class Run {
   Outcome executeGuard(const Step& step, const ir::Instruction& ins, size_t position);
   Outcome executeReturn(const ir::Instruction& ins);
   Outcome executeSegment(size_t& position);
-  Outcome executeOffGraph(const Step& step, size_t at);
+  Outcome executeOffGraph(const GraphRun& graph, size_t at);
   bool leavesStale(const SegmentCode& segment, size_t& at);
   Outcome goOnInside(const GraphRun& graph, bool gradMode, bool leave, size_t& position);
   bool completeGraph(const GraphRun& graph, size_t at, bool gradMode);

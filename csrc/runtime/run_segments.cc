@@ -48,7 +48,7 @@ class GraphRun final : public SegmentSteps {
         stoppedAt_ = at_;
         stopped = true;
       }
-      exitOutcome_ = run_.executeOffGraph(run_.code_->steps[at_], at_);
+      exitOutcome_ = run_.executeOffGraph(*this, at_);
       if (run_.leavesStale(segment_, at_)) exitOutcome_ = Outcome::kExit;
       if (exitOutcome_ != Outcome::kNext) {
         if (stopped) saveGenerator();
@@ -69,11 +69,17 @@ class GraphRun final : public SegmentSteps {
   const SegmentCode& segment() const { return segment_; }
   // The last step of the program that was begun. What the graph has made before it was handed over.
   size_t stoppedAt() const { return stoppedAt_; }
-  bool begun() const { return stops_ > 0; }
+  bool begun() const override { return stops_ > 0; }
   bool complete() const { return stops_ == segment_.stops.size(); }
   size_t next() const { return next_; }  // of the steps that are not of the graph
   size_t at() const { return at_; }      // the last one that was run
   Outcome exitOutcome() const { return exitOutcome_; }
+  // May the run leave at a step that has not failed? Not where the graph has done already what the program would
+  // write behind it.
+  bool mayLeave(size_t at) const {
+    return segment_.lastWrite == 0 ||
+           (at > segment_.lastWrite && (segment_.keeps || stoppedAt_ > segment_.lastWrite));
+  }
   // Puts the generator back to where it was when the graph began, or went on after its last stop.
   void rewindGenerator() const {
     if (generator_) generator_->restore();
@@ -170,7 +176,7 @@ Outcome Run::executeSegment(size_t& position) {
     dropBefore(segment, k);
     const size_t at = segment.offGraph[k];
     const Step& step = code_->steps[at];
-    const Outcome outcome = executeOffGraph(step, at);
+    const Outcome outcome = executeOffGraph(graph, at);
     position = at;
     if (leavesStale(segment, position)) return leaveSegment(graph, position, gradMode, Outcome::kExit);
     if (outcome != Outcome::kNext) {
@@ -211,13 +217,15 @@ bool Run::isUnseen(const SegmentCode& segment, size_t at) const {
 // are no outputs of the graph: these are computed by its instructions, which have succeeded before and write
 // to nothing but tensors of the graph, which no frame holds: they are made anew, so that nothing is written
 // twice. If autograd may differentiate them, all of the graph is computed again, so that everything that the
-// frames hold belongs to one autograd graph.
+// frames hold belongs to one autograd graph. Where the graph has written to older tensors, all that the frames
+// hold is there (SegmentCode::keeps).
 Outcome Run::leaveSegment(const GraphRun& graph, size_t at, bool gradMode, Outcome outcome) {
   const SegmentCode& segment = graph.segment();
   gil_.hold();
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);
-  if ((gradMode || segment.changesGradMode) && graph.stoppedAt() == 0 && isUnseen(segment, at)) {
+  if (!segment.keeps && (gradMode || segment.changesGradMode) && graph.stoppedAt() == 0 &&
+      isUnseen(segment, at)) {
     for (const size_t inner : segment.graph) {
       const ir::Instruction& ins = trace_->code[code_->steps[inner].index];
       for (uint32_t r = 0; r < ins.resultCount; ++r) {
@@ -225,8 +233,8 @@ Outcome Run::leaveSegment(const GraphRun& graph, size_t at, bool gradMode, Outco
       }
     }
   }
-  for (const ir::ValueId value : segment.rewritten) {
-    storage_.drop(value);
+  for (size_t k = 0; k < segment.rewritten.size() && !segment.keeps; ++k) {
+    storage_.drop(segment.rewritten[k]);
   }
   if (!completeGraph(graph, at, gradMode)) {
     Py_XDECREF(type);
@@ -274,10 +282,16 @@ bool Run::completeGraph(const GraphRun& graph, size_t at, bool gradMode) {
     if (inner > at || !complete) {
       break;
     }
-    if (missing) {
+    const bool draws = std::ranges::binary_search(segment.draws, inner);
+    if (segment.keeps && step.op != Op::kSetGrad && !draws) {
+      continue;
+    }
+    if (missing && !segment.keeps) {
       complete = (step.op == Op::kAten ? executeAten(step) : execute(step, ins, inner)) == Outcome::kNext;
-    } else if (std::ranges::binary_search(segment.draws, inner)) {
+    } else if (draws) {
       complete = drawAgain(step, ins);
+    } else if (step.op == Op::kSetGrad) {
+      complete = execute(step, ins, inner) == Outcome::kNext;
     }
   }
   if (!complete && PyErr_Occurred() == nullptr) {
@@ -306,27 +320,30 @@ bool Run::leavesStale(const SegmentCode& segment, size_t& at) {
     return false;
   for (size_t next = at + 1; next < segment.endStep; ++next) {
     const Step& step = code_->steps[next];
-    if (step.snap != ir::kNone) {
+    const bool isOffGraph = std::ranges::binary_search(segment.offGraph, next);
+    if (step.snap != ir::kNone && (isOffGraph || !segment.keeps)) {
       if (!repeatsNothing(step, step.index)) return false;
       at = next;
       exitSoon_ = true;
       return true;
     }
-    const bool isOffGraph = std::ranges::binary_search(segment.offGraph, next);
     if (isOffGraph && execute(step, trace_->code[step.index], next) != Outcome::kNext) return false;
   }
   return false;
 }
 
-Outcome Run::executeOffGraph(const Step& step, size_t at) {
+Outcome Run::executeOffGraph(const GraphRun& graph, size_t at) {
+  const Step& step = code_->steps[at];
   if (step.gil != GilNeed::kAny) {
     step.gil == GilNeed::kHeld ? gil_.hold() : gil_.release();
   }
-  if (leavesAt(step)) [[unlikely]] {
-    exitSoon_ = true;
-  }
-  if (exitSoon_ && step.snap != ir::kNone) {
-    return Outcome::kExit;
+  if (graph.mayLeave(at)) [[likely]] {
+    if (leavesAt(step)) [[unlikely]] {
+      exitSoon_ = true;
+    }
+    if (exitSoon_ && step.snap != ir::kNone) {
+      return Outcome::kExit;
+    }
   }
   return step.op == Op::kAten ? executeAten(step) : execute(step, trace_->code[step.index], at);
 }

@@ -57,6 +57,8 @@ struct SegmentCode {
   bool writesUnseen = false;
   bool random = false;
   std::vector<size_t> draws;  // steps of the graph that draw, if it may be left at a step that is not of it
+  size_t lastWrite = 0;       // the last step of the graph that writes to what is older than the graph
+  bool keeps = false;         // there is one; what frames behind it hold are outputs
   bool changesGradMode = false;
   std::shared_ptr<SegmentRunner> runner;  // set before the program is shared
 };

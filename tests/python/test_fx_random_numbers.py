@@ -1,12 +1,14 @@
-"""Random numbers in graphs beside what a graph may be left at: effects that wait for it, steps, guards.
+"""Random numbers and writes in graphs beside what a graph may be left at: effects that wait for it, steps, guards.
 
 A graph that is left computes what its frames need once more. The generator is put back for that, so the numbers are
-those that eager mode draws, and where the program goes on it draws the same ones. After each call results, effects,
-gradients and the next numbers of the generator are compared.
+those that eager mode draws, and where the program goes on it draws the same ones. What is written to older tensors is
+never written twice: all that frames hold behind it is an output. After each call results, effects, gradients, buffers
+and the next numbers of the generator are compared.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 from collections.abc import Callable
@@ -122,6 +124,105 @@ def test_graphs_that_are_left(name: str, grad: bool, native: bool) -> None:
             assert _outcome(compiled, call, sign, grad, native) == expected, (first, second, call)
             if native and call == 2:
                 kintsugi.wait()
+
+
+class Writer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.norm = nn.BatchNorm1d(3)
+        self.register_buffer("count", torch.zeros((), dtype=torch.long))
+        self.register_buffer("mean", torch.ones(3, 3))
+
+
+def _count(m: Any, t: Tensor) -> Tensor:
+    m.count += 1
+    return t * m.count
+
+
+def _average(m: Any, t: Tensor) -> Tensor:
+    with torch.no_grad():
+        m.mean.mul_(0.9).add_(t.detach(), alpha=0.1)
+    return t + m.mean
+
+
+def _row(m: Any, t: Tensor) -> Tensor:
+    m.mean[1] = t.detach()[0]
+    return t + m.mean[1]
+
+
+def _own(m: Any, t: Tensor) -> Tensor:
+    y = t * 2
+    y += 1
+    y[0] = 3
+    return y
+
+
+WRITES: list[Callable[[Any, Tensor], Tensor]] = [lambda m, t: m.norm(t), _count, _average, _row, _own]
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("first", EFFECTS)
+def test_graphs_that_write_and_are_left(first: Any, grad: bool) -> None:
+    for write, other, second in itertools.product(WRITES, WRITES, EFFECTS[::2]):
+
+        def f(x: Tensor, box: Any, m: Any, write: Any = write, other: Any = other, second: Any = second) -> Any:
+            y = write(m, F.dropout(m.linear(x), 0.5) * 2)
+            first(box, y, x)
+            z = other(m, F.dropout(y + 1, 0.5))
+            second(box, z, x)
+            return F.dropout(z, 0.5) + y
+
+        compiled = kintsugi.compile(f, backend=Recorder())
+        mine = Writer()
+        theirs = copy.deepcopy(mine)
+        for call, sign in enumerate(SIGNS):
+            described = []
+            for function, m in ((f, theirs), (compiled, mine)):
+                x, box = torch.full((3, 3), float(sign)), Box(call)
+                x[0] += call * 0.01
+                torch.manual_seed(call)
+                made: Any = None
+                with torch.set_grad_enabled(grad):
+                    try:
+                        made = function(x, box, m)
+                        if grad:
+                            made.sum().backward()
+                    except ValueError as error:
+                        made = (type(error), error.args)
+                gradients = [p.grad for p in m.parameters()]
+                described.append(describe((made, vars(box), m.state_dict(), gradients, torch.rand(2))))
+            assert described[0] == described[1], (write, other, second, call)
+
+
+def test_norms_that_keep_are_one_graph() -> None:
+    class Norm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(8)
+            self.kept: Any = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.kept = self.norm(x)
+            return self.kept.relu()
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.seen = Norm(), 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.norm(x * 2)
+            self.seen += 1
+            return F.dropout(y + 1, 0.1)
+
+    backend = Recorder()
+    model = Net()
+    compiled = kintsugi.compile(model, backend=backend)
+    for _ in range(3):
+        compiled(torch.randn(4, 8))
+    assert len(backend.graphs) == 1
+    assert model.seen == int(model.norm.norm.num_batches_tracked) == 3
 
 
 class Layer(nn.Module):
