@@ -108,7 +108,7 @@ def _outcome(function: Any, call: int, sign: int, grad: bool, close: bool) -> An
 @pytest.mark.parametrize("native", [False, True])
 def test_graphs_that_are_left(name: str, grad: bool, native: bool) -> None:
     draw = DRAWS[name]
-    for first, second in itertools.product(EFFECTS, EFFECTS):
+    for first, second in list(itertools.product(EFFECTS, EFFECTS))[::3]:
 
         def f(x: Tensor, box: Any, weight: Tensor, first: Any = first, second: Any = second) -> Any:
             a = (x @ weight).relu() + 0.1
@@ -164,7 +164,7 @@ WRITES: list[Callable[[Any, Tensor], Tensor]] = [lambda m, t: m.norm(t), _count,
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("first", EFFECTS)
 def test_graphs_that_write_and_are_left(first: Any, grad: bool) -> None:
-    for write, other, second in itertools.product(WRITES, WRITES, EFFECTS[::2]):
+    for write, other, second in list(itertools.product(WRITES, WRITES, EFFECTS))[::7]:
 
         def f(x: Tensor, box: Any, m: Any, write: Any = write, other: Any = other, second: Any = second) -> Any:
             y = write(m, F.dropout(m.linear(x), 0.5) * 2)
@@ -174,8 +174,8 @@ def test_graphs_that_write_and_are_left(first: Any, grad: bool) -> None:
             return F.dropout(z, 0.5) + y
 
         compiled = kintsugi.compile(f, backend=Recorder())
-        mine = Writer()
-        theirs = copy.deepcopy(mine)
+        model = Writer()
+        mine, theirs = copy.deepcopy(model), copy.deepcopy(model)  # versions that errors name are equal
         for call, sign in enumerate(SIGNS):
             described = []
             for function, m in ((f, theirs), (compiled, mine)):
@@ -188,7 +188,7 @@ def test_graphs_that_write_and_are_left(first: Any, grad: bool) -> None:
                         made = function(x, box, m)
                         if grad:
                             made.sum().backward()
-                    except ValueError as error:
+                    except (ValueError, RuntimeError) as error:
                         made = (type(error), error.args)
                 gradients = [p.grad for p in m.parameters()]
                 described.append(describe((made, vars(box), m.state_dict(), gradients, torch.rand(2))))
