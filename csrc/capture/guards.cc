@@ -277,7 +277,8 @@ bool Guards::pin(Shadow& shadow, PyObject* object) {
     case ShadowKind::kConst:
       return true;
     case ShadowKind::kSource:
-      if (isPlainDeep(object) || pyapi::isNumpyNumber(object) || pyapi::isComparedByValue(object)) {
+      if (!pyapi::holdsNan(object) &&
+          (isPlainDeep(object) || pyapi::isNumpyNumber(object) || pyapi::isComparedByValue(object))) {
         guard(GuardKind::kEquals, shadow.sourceId(), constId(object));
       } else {
         guard(GuardKind::kIs, shadow.sourceId(), constId(object));
@@ -290,6 +291,7 @@ bool Guards::pin(Shadow& shadow, PyObject* object) {
         return false;
       }
       if (!guardScalar(shadow.valueId(), object)) return false;
+      if (pyapi::holdsNan(object)) pinNan(shadow.valueId(), object);
       shadow = Shadow::constant();
       return true;
     case ShadowKind::kVirtual: {
@@ -323,7 +325,7 @@ bool Guards::pinDeep(Shadow& shadow, PyObject* object) {
   }
   if (shadow.isVirtual()) return pinVirtual(shadow, object);
   bool sequence = PyTuple_Check(object) || PyList_Check(object);
-  if (shadow.isSource() && sequence && !isPlainDeep(object)) {
+  if (shadow.isSource() && sequence && (!isPlainDeep(object) || pyapi::holdsNan(object))) {
     auto elements = roles_.sequences.elementsOf(shadow, object);
     if (!elements) return false;
     for (size_t i = 0; i < elements->size(); ++i) {

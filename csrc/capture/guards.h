@@ -114,6 +114,8 @@ class Guards final : public SourceGuards,
   bool pinLength(Shadow shadow, PyObject* container) override;
   bool pinKeys(Shadow shadow, PyObject* dict) override;            // and their order
   bool pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y);  // the answer of `x is y`
+  // Is the number an object that is older than the trace, or that a step has returned?
+  bool isInput(ir::ValueId value) const;
   void pinFunction(PyObject* function) override;
   void pinImport(PyObject* module, PyObject* name);
 
@@ -145,6 +147,7 @@ class Guards final : public SourceGuards,
                    PyObject* answer);
 
  private:
+  void pinNan(ir::ValueId value, PyObject* nan);
   Shadow describeSource(ir::SourceId id, guard::SourceKind kind, PyObject* object);
   void guardDistinct(ir::SourceId id, PyObject* object);
   bool pinVirtual(Shadow& shadow, PyObject* object);

@@ -200,6 +200,20 @@ std::optional<ir::SourceId> sourceOfInput(const guard::Document& document, ir::V
 
 }  // namespace
 
+bool Guards::isInput(ir::ValueId value) const {
+  const ir::Instruction* maker = ir::makerOf(document_.trace, value);
+  return maker != nullptr && maker->op == Op::kInput;
+}
+
+// Containers find a NaN by its identity alone. One that the trace has computed is another object than those
+// that are older.
+void Guards::pinNan(ir::ValueId value, PyObject* nan) {
+  const auto read = sourceOfInput(document_, value, blocks_.root());
+  if (!read) return;
+  PyObject* known = sources_.objectOf(*read);  // null: a side trace has not read it again
+  if (known == nullptr || known == nan) guard(GuardKind::kIs, *read, constId(nan));
+}
+
 bool Guards::guardAsRead(ir::ValueId value, PyObject* number) {
   const ir::Instruction* maker = ir::makerOf(document_.trace, value);
   if (maker == nullptr || maker->op != Op::kInput) return guardScalar(value, number);

@@ -41,6 +41,11 @@ Value* roundToBFloat(Builder& b, Value* x) {
                        widen(b.getInt16Ty(), lanesOf(x)));
 }
 
+// LLVM must not see through a conversion between types of floats: InstCombine moves it behind a select whose
+// condition compares the number before it, and gives 0.0 for -0.0 there (seen with LLVM 19). Besides, what it
+// turns into comparisons of f16 is computed element by element. The fence is no instruction.
+Value* fenced(Builder& b, Value* x) { return b.CreateArithmeticFence(x, x->getType()); }
+
 bool convertsHalves() { return levelInfo(target().machine.level).halves; }
 
 Value* propagatingNan(Builder& b, bool max, Value* x, Value* y) {
@@ -58,7 +63,7 @@ Value* emitCast(Builder& b, Elem to, Elem from, Value* x) {
     if (!isFloat(from)) {
       x = passes::isSigned(from) ? b.CreateSIToFP(x, type) : b.CreateUIToFP(x, type);
     } else {
-      x = b.CreateFPCast(x, type);
+      x = x->getType() == type ? x : fenced(b, b.CreateFPCast(x, type));
     }
     return passes::isSmallFloat(to) ? fromMemory(b, to, toMemory(b, to, x)) : x;
   }
@@ -193,7 +198,8 @@ Value* fromMemory(Builder& b, Elem elem, Value* x) {
     case Elem::kBool:
       return b.CreateICmpNE(x, llvm::Constant::getNullValue(x->getType()));
     case Elem::kF16:
-      return convertsHalves() ? b.CreateFPExt(x, widen(b.getFloatTy(), lanesOf(x))) : floatOfHalf(b, x);
+      return convertsHalves() ? fenced(b, b.CreateFPExt(x, widen(b.getFloatTy(), lanesOf(x))))
+                              : floatOfHalf(b, x);
     case Elem::kBF16: {
       Value* wide = b.CreateZExt(x, widen(b.getInt32Ty(), lanesOf(x)));
       return b.CreateBitCast(b.CreateShl(wide, integer(wide, 16)), widen(b.getFloatTy(), lanesOf(x)));

@@ -176,6 +176,8 @@ runtime::SegmentRunner::Status FxRunner::run(std::span<const Value> inputs, std:
   }
   const Ref<> compiled = compiled_.clone();
   const torchapi::FunctionModesOff off;
+  const std::optional<torchapi::WriteVersions> before =
+      writeCounts_ ? std::optional<torchapi::WriteVersions>(inputs) : std::nullopt;
   const Ref<> results = pyapi::steal(PyObject_Vectorcall(
       compiled.get(), args.data() + 1, inputs.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
   if (!results) {
@@ -185,7 +187,17 @@ runtime::SegmentRunner::Status FxRunner::run(std::span<const Value> inputs, std:
   if (results.get() == Py_NotImplemented) {
     return Status::kDeclined;
   }
-  return take(results.get(), outputs) ? Status::kOk : Status::kFailed;
+  if (!take(results.get(), outputs)) return Status::kFailed;
+  if (before) countWrites(*before, outputs);
+  return Status::kOk;
+}
+
+void FxRunner::countWrites(const torchapi::WriteVersions& before, std::span<const Value> outputs) const {
+  if (before.isFollowed()) return;
+  before.count(writeCounts_->inputs);
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    if (const auto version = writeCounts_->outputs[k]) torchapi::WriteVersions::set(outputs[k], *version);
+  }
 }
 
 // Backends return tuples, lists, or the value alone.

@@ -5,15 +5,18 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "diag/source_loc.h"
 #include "ir/segments.h"
+#include "passes/write_counts.h"
 #include "pyapi/ref.h"
 #include "runtime/segment_runner.h"
 #include "torchapi/value.h"
+#include "torchapi/write_versions.h"
 
 namespace kintsugi::driver {
 
@@ -34,6 +37,8 @@ class FxRunner final : public runtime::SegmentRunner {
         outputs_(std::move(outputs)),
         stops_(std::move(stops)),
         place_(std::move(place)) {}
+  // How eager mode counts the writes of the graph.
+  void setWriteCounts(std::optional<passes::WriteCounts> counts) { writeCounts_ = std::move(counts); }
   // Before it is compiled.
   void describe(pyapi::Ref<> description) { description_ = std::move(description); }
 
@@ -57,6 +62,7 @@ class FxRunner final : public runtime::SegmentRunner {
   Status run(std::span<const torchapi::Value> inputs, std::span<torchapi::Value> outputs) override;
 
  private:
+  void countWrites(const torchapi::WriteVersions& before, std::span<const torchapi::Value> outputs) const;
   bool take(PyObject* results, std::span<torchapi::Value> outputs);
   std::string backendName() const;
 
@@ -65,6 +71,7 @@ class FxRunner final : public runtime::SegmentRunner {
   pyapi::Ref<> examples_;     // that a first run is to be compared with
   std::vector<torchapi::ValueKind> outputs_;
   std::vector<StopKinds> stops_;
+  std::optional<passes::WriteCounts> writeCounts_;
   diag::SourceLoc place_;
   pyapi::Ref<> compiled_;
   bool compiling_ = false;  // GIL

@@ -11,6 +11,7 @@
 #include "ir/quiet_ops.h"
 #include "ir/segment_stops.h"
 #include "ir/segments.h"
+#include "passes/extract_segment.h"
 #include "passes/pass_manager.h"
 #include "runtime/guard_explain.h"
 #include "runtime/replay_program.h"
@@ -313,6 +314,24 @@ class Describer {
 
 }  // namespace
 
+namespace {
+
+// Nothing is known of what a step writes to that is made in the middle of the graph, and of wrappers of
+// tensors in transforms.
+std::optional<passes::WriteCounts> countsOf(const ir::Trace& trace, const ir::SegmentRange& range) {
+  const auto code = std::span(trace.code).subspan(range.begin, range.end - range.begin);
+  const bool transforms = std::ranges::any_of(
+      code, [](const Instruction& ins) { return ins.region != ir::RegionMark::kNone; });
+  if (transforms || !ir::findStops(trace, range).empty()) return std::nullopt;
+  return passes::writeCounts(passes::extractSegment(trace, range), torchapi::countsWritesOnce,
+                             [](std::string_view name) {
+                               const torchapi::OpEffects effects = torchapi::opEffects(name);
+                               return effects.writes || effects.writesUnseen;
+                             });
+}
+
+}  // namespace
+
 uint32_t runTracePasses(guard::Document& document, uint32_t start, TracePasses wanted) {
   passes::PassManager manager;
   manager.setInput(start == 0 ? ir::VerifierMode::kRecorded : ir::VerifierMode::kContinued);
@@ -379,6 +398,7 @@ bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi
       return false;
     }
     made->describe(std::move(description));
+    made->setWriteCounts(countsOf(document.trace, ranges[k]));
     const StateAt state = stateAt(trace.recording(), ranges[k].begin);
     Ref<> examples = atEntry && state.known ? examplesOf.of(ranges[k]) : Ref<>();
     const GradModeScope mode(state.gradMode);

@@ -68,7 +68,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
                                 .products = torchapi::hasFloatProducts(),
                                 .tiles = variant.tiles,
                                 .attention = variant.attention,
-                                .geluKeepsSign = torchapi::geluKeepsSign()},
+                                .gelu = torchapi::geluForms()},
                                reason);
   }
   if (!graph) return nullptr;

@@ -340,7 +340,7 @@ class Compiler {
   void learnTraits() {
     const std::lock_guard lock(learning_);
     torchapi::hasFloatProducts();
-    torchapi::geluKeepsSign();
+    torchapi::geluForms();
   }
 
   void work() {

@@ -13,6 +13,7 @@
 #include <initializer_list>
 #include <span>
 
+#include "ops/gelu_form.h"
 #include "passes/segments.h"
 #include "passes/tensor_graph.h"
 
@@ -25,7 +26,7 @@ struct GraphOptions {
   bool products = false;       // there are matrix products without the dispatcher
   bool tiles = true;           // matrix products may be kernels of our own
   bool attention = true;       // attention may be a kernel
-  bool geluKeepsSign = false;  // of zeros, far below zero: see torchapi/eager_traits.h
+  ops::GeluForms gelu;
 };
 
 // `trace` is one segment (passes/extract_segment.h). Without a graph, `reason` says why.
@@ -48,7 +49,7 @@ class Decomposer {
         graph_(graph),
         nodeOf_(nodeOf),
         strict_(options.strict),
-        geluKeepsSign_(options.geluKeepsSign) {}
+        gelu_(options.gelu) {}
 
   // Makes this the current instruction; `result`: the metadata that its result has to have.
   void start(const ir::Instruction& instruction, const ir::TensorDesc* result);
@@ -102,7 +103,7 @@ class Decomposer {
   }
   bool failed() const { return failed_; }
   bool strict() const { return strict_; }
-  bool geluKeepsSign() const { return geluKeepsSign_; }
+  const ops::GeluForms& geluForms() const { return gelu_; }
   const Node& node(NodeId id) const { return graph_.nodes[id]; }
 
  private:
@@ -112,7 +113,7 @@ class Decomposer {
   TensorGraph& graph_;
   const std::vector<NodeId>& nodeOf_;  // by value
   const bool strict_;
-  const bool geluKeepsSign_;
+  const ops::GeluForms gelu_;
   std::span<const ir::Operand> operands_;
   Elem elem_ = Elem::kOther;
   std::vector<int64_t> sizes_;

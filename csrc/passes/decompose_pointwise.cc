@@ -5,6 +5,7 @@
 
 #include "passes/build_graph.h"
 #include "passes/operator_rules.h"
+#include "support/target.h"
 
 namespace kintsugi::passes {
 
@@ -90,6 +91,41 @@ NodeId bounded(D& d, NodeId x, std::optional<double> low, std::optional<double> 
 NodeId sixth(D& d, NodeId x) {
   const NodeId shifted = d.point(Core::kAdd, d.elem(), {x, d.constant(3, d.elem())});
   return bounded(d, shifted, 0, 6);
+}
+
+// What eager mode does for the current operator's operand.
+ops::GeluForm geluForm(D& d, NodeId x) {
+  const ops::GeluForms& forms = d.geluForms();
+  const Node& node = d.node(x);
+  ops::GeluForm form = d.elem() == Elem::kBF16  ? forms.bf16
+                       : d.elem() == Elem::kF16 ? forms.f16
+                                                : forms.f32;
+  if (d.elem() == Elem::kF64 || !isContiguous(node.sizes, node.strides) || elementCount(node.sizes) == 1) {
+    form.losesInfinity = form.halvesLast = false;
+  }
+  return form;
+}
+
+// x (1 + erf(x / sqrt(2))) / 2
+NodeId geluByErf(D& d, NodeId x) {
+  const Elem elem = d.elem();
+  const auto point = [&](Core op, std::initializer_list<NodeId> args) { return d.point(op, elem, args); };
+  if (d.failed()) return ir::kNone;
+  const ops::GeluForm form = geluForm(d, d.tensor(0));
+  const NodeId half = d.constant(0.5, elem);
+  NodeId erf = point(Core::kErf, {point(Core::kMul, {x, d.constant(std::sqrt(0.5), elem)})});
+  if (form.losesInfinity) {
+    const NodeId zero = d.constant(0, elem);  // times infinity it is NaN
+    erf = levelInfo(target().machine.level).fma ? point(Core::kFma, {x, zero, erf})
+                                                : point(Core::kAdd, {point(Core::kMul, {x, zero}), erf});
+  }
+  if (!form.halvesLast && !isSmallFloat(elem) && !form.keepsSign) {
+    const NodeId halved = point(Core::kMul, {x, half});
+    return point(Core::kFma, {halved, erf, halved});
+  }
+  const NodeId sum = point(Core::kAdd, {d.constant(1, elem), erf});
+  return form.halvesLast ? point(Core::kMul, {point(Core::kMul, {x, sum}), half})
+                         : point(Core::kMul, {point(Core::kMul, {x, half}), sum});
 }
 
 NodeId onePlusExpOfMinus(D& d, NodeId x) {
@@ -241,14 +277,8 @@ NodeId silu(D& d) {
 NodeId gelu(D& d) {
   const Elem elem = d.elem();
   const NodeId x = d.as(0, elem);
-  const NodeId half = d.point(Core::kMul, elem, {x, d.constant(0.5, elem)});
-  NodeId inner = ir::kNone;
   if (d.isNone(1) || d.text(1) == "none") {
-    inner = d.point(Core::kErf, elem, {d.point(Core::kMul, elem, {x, d.constant(std::sqrt(0.5), elem)})});
-    if (!isSmallFloat(elem) && !d.geluKeepsSign()) {
-      return d.point(Core::kFma, elem, {half, inner, half});
-    }
-    return d.point(Core::kMul, elem, {half, d.point(Core::kAdd, elem, {d.constant(1, elem), inner})});
+    return geluByErf(d, x);
   }
   if (d.text(1) == "tanh") {
     const NodeId square = d.point(Core::kMul, elem, {x, x});

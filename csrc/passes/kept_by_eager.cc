@@ -121,6 +121,13 @@ Sharing sharingOf(const ir::Trace& trace, const ir::Instruction& ins) {
   return views ? Sharing::kView : Sharing::kNone;
 }
 
+bool isConverted(const ir::Trace& trace, const ir::Instruction& ins) {
+  const auto operands = trace.operandsOf(ins);
+  const bool converts = ops::infoOf(trace.operatorOf(ins)).givesBack.when == ops::GivesBack::When::kSameForm;
+  return converts && !operands.empty() && operands[0].isValue() &&
+         trace.values[operands[0].id].meta != ir::kNone && trace.values[ins.firstResult].meta != ir::kNone;
+}
+
 bool keepsAny(const ir::Trace& trace, const ir::Instruction& ins) {
   const Operator op = trace.operatorOf(ins);
   const std::span<const ops::Saved> row = ops::savedBy(op);

@@ -35,6 +35,9 @@ enum class Sharing : uint8_t {
   kItself,  // the result is the argument itself, as of a conversion to the dtype that it has
 };
 Sharing sharingOf(const ir::Trace& trace, const ir::Instruction& ins);
+// Is it a conversion that is known to convert something, so that its result is a copy? Of those that share
+// nothing.
+bool isConverted(const ir::Trace& trace, const ir::Instruction& ins);
 
 // Does eager mode's node save any tensor? A number that it multiplies with counts too, as a wrapped tensor.
 bool keepsAny(const ir::Trace& trace, const ir::Instruction& ins);

@@ -17,14 +17,6 @@ struct Memory {
   uint32_t before = 0;  // writes to the base before the view was made
 };
 
-// A conversion that is known to convert something, so that its result is a copy.
-bool isConverted(const ir::Trace& trace, const ir::Instruction& ins) {
-  const auto operands = trace.operandsOf(ins);
-  const bool converts = ops::infoOf(trace.operatorOf(ins)).givesBack.when == ops::GivesBack::When::kSameForm;
-  return converts && !operands.empty() && operands[0].isValue() &&
-         trace.values[operands[0].id].meta != ir::kNone && trace.values[ins.firstResult].meta != ir::kNone;
-}
-
 }  // namespace
 
 std::vector<ir::ResultVersion> resultVersions(const ir::Trace& segment) {

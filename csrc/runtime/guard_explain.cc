@@ -192,8 +192,10 @@ class Explainer {
       if (dims != 0) {
         variations_.push_back({g.index, dims});
       }
-    } else if (g.kind == GuardKind::kEquals && Py_TYPE(object) == Py_TYPE(g.key) &&
-               (PyLong_CheckExact(object) || PyFloat_CheckExact(object))) {
+    } else if (g.kind == GuardKind::kEquals && PyLong_CheckExact(object) && PyLong_CheckExact(g.key)) {
+      variations_.push_back({g.index, 0});
+    } else if ((g.kind == GuardKind::kEquals || g.kind == GuardKind::kIs) && PyFloat_CheckExact(object) &&
+               PyFloat_CheckExact(g.key)) {  // a NaN is compared by identity
       variations_.push_back({g.index, 0});
     } else if (g.kind == GuardKind::kEquals && PyUnicode_CheckExact(object) && PyUnicode_CheckExact(g.key)) {
       variations_.push_back({g.index, 0, true});

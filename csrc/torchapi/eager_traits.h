@@ -4,10 +4,11 @@
 // Native code imitates them where that costs nothing. Threads: any. GIL: not needed. Invalidation: none.
 #pragma once
 
+#include "ops/gelu_form.h"
+
 namespace kintsugi::torchapi {
 
-// True if gelu() of a number far below zero is -0.0. Loops that multiply keep the sign; fused ones lose it.
-bool geluKeepsSign();
+const ops::GeluForms& geluForms();
 
 // True if there is a device whose streams can be captured. If there is none, none appears later.
 bool hasCapturingDevices();

@@ -161,6 +161,48 @@ OWN: list[Callable[..., Any]] = [
 PARAMETERS: list[Callable[..., Any]] = [view_behind, views_behind, view_between, view_ahead, detached]
 
 
+def rows(p: torch.Tensor) -> Any:
+    index = torch.tensor([0, 1])
+    p.index_add_(0, index, torch.ones(2, 4))
+    p[0] = 1.0
+    p[1, :2] = p[2, :2]
+    return p._version, p
+
+
+def stored_in(p: torch.Tensor) -> Any:
+    torch.add(p, 1, out=p)
+    torch._foreach_mul_([p, p[0]], 2)
+    return p.detach().zero_()
+
+
+def behind_its_back(p: torch.Tensor) -> Any:
+    p.data.add_(1)
+    return p + 1, p._version
+
+
+def normed(p: torch.Tensor) -> Any:
+    mean, var = torch.zeros(4), torch.ones(4)
+    y = F.batch_norm(p, mean, var, training=True)
+    return y, mean, var, mean._version
+
+
+def decided(p: torch.Tensor) -> Any:
+    before = p._version
+    if p.add_(1).sum() > 0:
+        p.mul_(2)
+    return p._version - before, p.t()
+
+
+WRITTEN: list[Callable[..., Any]] = [*PARAMETERS, rows, stored_in, behind_its_back, normed, decided]
+
+
+def plain(graph: Any, _: Any) -> Any:
+    return graph
+
+
+BACKENDS: list[Any] = ["eager", "native", pytest.param(plain, id="fx"), "aot_eager"]
+
+
 def told(result: Any) -> Any:
     if not isinstance(result, torch.Tensor):
         return result
@@ -179,17 +221,17 @@ def outcomes(function: Callable[..., Any], make: Callable[[], torch.Tensor], sco
     return [told(result) for result in results], tensor._version
 
 
-def compare(function: Callable[..., Any], backend: str, make: Callable[[], torch.Tensor], scope: Any) -> None:
+def compare(function: Callable[..., Any], backend: Any, make: Callable[[], torch.Tensor], scope: Any) -> None:
     options = {"sync": True} if backend == "native" else {}
     compiled = kintsugi.compile(function, backend=backend, options=options)
     for call in range(4):
         assert outcomes(compiled, make, scope) == outcomes(function, make, scope), call
 
 
-@pytest.mark.parametrize("backend", ["eager", "native"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("scope", [torch.no_grad, torch.enable_grad], ids=["no_grad", "enable_grad"])
 @pytest.mark.parametrize("function", OWN, ids=lambda f: f.__name__)
-def test_own_tensors(function: Callable[..., Any], scope: Any, backend: str) -> None:
+def test_own_tensors(function: Callable[..., Any], scope: Any, backend: Any) -> None:
     compare(function, backend, lambda: torch.rand(4, 4) + 2, scope)
 
 
@@ -198,3 +240,10 @@ def test_own_tensors(function: Callable[..., Any], scope: Any, backend: str) -> 
 @pytest.mark.parametrize("function", PARAMETERS, ids=lambda f: f.__name__)
 def test_views_of_parameters(function: Callable[..., Any], scope: Any, backend: str) -> None:
     compare(function, backend, lambda: torch.nn.Parameter(torch.rand(4, 4)), scope)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("scope", [torch.no_grad, torch.enable_grad], ids=["no_grad", "enable_grad"])
+@pytest.mark.parametrize("function", WRITTEN, ids=lambda f: f.__name__)
+def test_tensors_that_are_given(function: Callable[..., Any], scope: Any, backend: Any) -> None:
+    compare(function, backend, lambda: torch.rand(4, 4), scope)

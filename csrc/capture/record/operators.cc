@@ -249,6 +249,27 @@ bool comparesByIdentity(PyObject* o) {
          PyCFunction_Check(o);
 }
 
+// Can the object be one NaN with another one in some run? Numbers that the trace computes are objects of their
+// own.
+bool mayBeKnownNan(RecordContext& rec, Shadow shadow, PyObject* number) {
+  if (!PyFloat_Check(number)) return false;
+  return shadow.isValue() ? rec.guards.isInput(shadow.valueId()) : pyapi::holdsNan(number);
+}
+
+// Containers take an object for equal to itself, though a NaN is not. One of the two is a number that varies.
+bool guardItemEquality(RecordContext& rec, Shadow s, PyObject* item, Shadow t, PyObject* other, bool equal) {
+  if (s.isValue() && t.isValue() && s.valueId() == t.valueId()) return true;
+  const bool nan = pyapi::holdsNan(item) || pyapi::holdsNan(other);
+  if (!equal || nan) {
+    if (mayBeKnownNan(rec, s, item) && mayBeKnownNan(rec, t, other) &&
+        !rec.guards.pinIdentity(s, item, t, other))
+      return false;
+    if (equal) return true;  // it is the same object in each run
+  }
+  auto truth = numberCompare(rec, Py_EQ, s, item, t, other);
+  return truth && rec.guards.guardTruth(truth->valueId(), equal);
+}
+
 // `==` and `!=` of tuples or lists that hold numbers of the trace, or the same objects. The comparison of
 // each pair of items is guarded, not the numbers themselves. False: it is another comparison, or the
 // recording has ended.
@@ -270,8 +291,7 @@ bool guardEquality(RecordContext& rec, Shadow a, PyObject* x, Shadow b, PyObject
     if (!isPlain(item) || !isPlain(other)) return false;
     const int equal = PyObject_RichCompareBool(item, other, Py_EQ);
     if (isNumberValue(rec, s) || isNumberValue(rec, t)) {
-      auto truth = numberCompare(rec, Py_EQ, s, item, t, other);
-      if (!truth || !rec.guards.guardTruth(truth->valueId(), equal == 1)) return false;
+      if (!guardItemEquality(rec, s, item, t, other, equal == 1)) return false;
     } else if (!rec.guards.pin(s, item) || !rec.guards.pin(t, other)) {
       return false;
     }
