@@ -109,6 +109,23 @@ bool isFloatPower(PyObject* x, PyObject* y) {
   return pythonPower(base, exponent).has_value();
 }
 
+// An int that does not fit 64 bits is no value of a trace: the operation that gives one is a step. Both operands
+// fit, as values and constants of a trace do.
+bool overflows(Op op, PyObject* x, PyObject* y) {
+  if (op != Op::kIntAdd && op != Op::kIntSub && op != Op::kIntMul && op != Op::kIntFloorDiv) return false;
+  const int64_t a = PyLong_AsLongLong(x), b = PyLong_AsLongLong(y);
+  int64_t result = 0;
+  if (op == Op::kIntAdd) return __builtin_add_overflow(a, b, &result);
+  if (op == Op::kIntSub) return __builtin_sub_overflow(a, b, &result);
+  if (op == Op::kIntMul) return __builtin_mul_overflow(a, b, &result);
+  return b == -1 && __builtin_sub_overflow(int64_t{0}, a, &result);
+}
+
+// The same for int(float), of a finite float.
+bool isTooLarge(PyObject* o) {
+  return PyFloat_Check(o) && !(PyFloat_AS_DOUBLE(o) >= -0x1p63 && PyFloat_AS_DOUBLE(o) < 0x1p63);
+}
+
 constexpr Op kCompare[] = {Op::kNumLt, Op::kNumLe, Op::kNumEq, Op::kNumNe, Op::kNumGt, Op::kNumGe};
 
 }  // namespace
@@ -122,7 +139,7 @@ std::optional<Shadow> numberBinary(RecordContext& rec, int nb, Shadow a, PyObjec
     if (!right) return std::nullopt;
     bool ints = left->kind == TypeKind::kInt && right->kind == TypeKind::kInt;
     Op op = ints ? row.ints : row.floats;
-    if (op == Op::kRet || (divides(op) && isZero(y))) return std::nullopt;
+    if (op == Op::kRet || (divides(op) && isZero(y)) || overflows(op, x, y)) return std::nullopt;
     if (op == Op::kFloatPow && !isFloatPower(x, y)) return std::nullopt;
     TypeKind result = ints && nb != op::NB_TRUE_DIVIDE ? TypeKind::kInt : TypeKind::kFloat;
     bool exits = (ir::opInfo(op).flags & ir::kExit) != 0;
@@ -148,15 +165,17 @@ std::optional<Shadow> numberNegative(RecordContext& rec, Shadow a, PyObject* x) 
   auto n = numberOf(rec, a, x);
   if (!n) return std::nullopt;
   bool isInt = n->kind == TypeKind::kInt;
+  if (isInt && PyLong_AsLongLong(x) == INT64_MIN) return std::nullopt;
   ir::StateId snap = isInt ? rec.snapshots.stateBefore() : ir::kNone;
   if (isInt && !rec.trace().states[snap].rebuildable) return std::nullopt;
   size_t at = rec.steps.emit(isInt ? Op::kIntNeg : Op::kFloatNeg, {n->operand}, {{n->kind, ir::kNone}}, snap);
   return Shadow::value(rec.trace().code[at].firstResult);
 }
 
-std::optional<Shadow> numberConvert(RecordContext& rec, TypeKind to, Shadow a) {
+std::optional<Shadow> numberConvert(RecordContext& rec, TypeKind to, Shadow a, PyObject* x) {
   TypeKind from = rec.trace().values[a.valueId()].kind;
   if (from == to) return a;
+  if (to == TypeKind::kInt && isTooLarge(x)) return std::nullopt;
   if (from != TypeKind::kInt && from != TypeKind::kFloat && from != TypeKind::kBool) return std::nullopt;
   Op op = to == TypeKind::kInt ? Op::kToInt : to == TypeKind::kFloat ? Op::kToFloat : Op::kToBool;
   ir::StateId snap = op == Op::kToBool ? ir::kNone : rec.snapshots.stateBefore();

@@ -23,6 +23,7 @@ bool variesAsNumber(RecordContext& rec, Shadow shadow, PyObject* object);
 std::optional<Shadow> numberBinary(RecordContext& rec, int nb, Shadow a, PyObject* x, Shadow b, PyObject* y);
 std::optional<Shadow> numberCompare(RecordContext& rec, int op, Shadow a, PyObject* x, Shadow b, PyObject* y);
 std::optional<Shadow> numberNegative(RecordContext& rec, Shadow a, PyObject* x);
-std::optional<Shadow> numberConvert(RecordContext& rec, ir::TypeKind to, Shadow a);  // int(), float(), bool()
+// int(), float(), bool()
+std::optional<Shadow> numberConvert(RecordContext& rec, ir::TypeKind to, Shadow a, PyObject* x);
 
 }  // namespace kintsugi::capture

@@ -192,7 +192,7 @@ Flow numberModel(CallContext& ctx, Shadow& result, ir::TypeKind kind) {
   }
   const bool raises = kind == ir::TypeKind::kInt && PyFloat_Check(o) && !std::isfinite(PyFloat_AS_DOUBLE(o));
   if (ctx.shadows[0].isValue() && !raises) {
-    if (auto converted = numberConvert(ctx.rec, kind, ctx.shadows[0])) {
+    if (auto converted = numberConvert(ctx.rec, kind, ctx.shadows[0], o)) {
       result = *converted;
       return run(ctx);
     }
