@@ -109,8 +109,8 @@ class Steps final : public TraceWriter,
   // these two hold. They are checked in front of the call, which is written as a look-up.
   void beginDoneOnce(CallValues& ctx, const StepRun& run);
   void writeDoneOnce(CallValues& ctx, const StepRun& run);
-  // Runs an instruction whose result is known, and writes it as a call that may be deferred; the second one as
-  // a look-up (ir::isLookup), which can't raise in later runs.
+  // Runs an instruction whose result is known, and writes it as a call that may be deferred; the second one
+  // as a look-up (ir::isLookup), which can't raise in later runs.
   Flow quietCall(CallValues& ctx) { return callQuietly(ctx, true); }
   Flow lookup(CallValues& ctx) { return callQuietly(ctx, false); }
   CallKind stepKind(PyObject* object);  // the kind of a step with such an argument

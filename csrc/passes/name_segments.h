@@ -19,8 +19,8 @@ namespace kintsugi::passes {
 // Where the segments are.
 struct SegmentPlaces {
   std::vector<uint32_t> graph;  // by instruction: the segment whose graph it is in; kNone: it is in none
-  // Instructions inside segments all of whose values, those of their frames too, have to be outputs: these are
-  // not computed once more.
+  // Instructions inside segments all of whose values, those of their frames too, have to be outputs: these
+  // are not computed once more.
   std::vector<uint32_t> framed;
   uint32_t count = 0;  // of segments
   uint32_t start = 0;  // marks before it have their names already

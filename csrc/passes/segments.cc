@@ -405,8 +405,8 @@ class Cutter {
     }
   }
 
-  // A modelled call in the middle of an FX graph, which stops for it. What was written before it stays, so the
-  // graph is not left between the two.
+  // A modelled call in the middle of an FX graph, which stops for it. What was written before it stays, so
+  // the graph is not left between the two.
   bool isStep(const Instruction& ins) const {
     return !native_ && ir::isStop(ins) && operators_ > 0 && !(impure_ && deferred_) && !fresh_.any();
   }
@@ -480,8 +480,8 @@ class Cutter {
     return ins.op == Op::kAten && ir::isImpure(trace_, ins, traits_(trace_.opNames[ins.opName]).impure);
   }
 
-  // Is the graph, with it, none that can be run again? An FX graph may write to tensors of its own. Numbers can
-  // be drawn again, in front of which the generator is put back (runtime/run_segments.cc).
+  // Is the graph, with it, none that can be run again? An FX graph may write to tensors of its own. Numbers
+  // can be drawn again, in front of which the generator is put back (runtime/run_segments.cc).
   bool writesSomething(const Instruction& ins) const {
     return isImpure(ins) && !isDraw(ins) && (native_ || !fresh_.isContainedWrite(ins));
   }
@@ -633,8 +633,8 @@ class Cutter {
     graph_.push_back(graph);
   }
 
-  // What the graph makes from here on is not computed again where it is left: it writes to what is older, or a
-  // backend may draw other numbers than ATen.
+  // What the graph makes from here on is not computed again where it is left: it writes to what is older, or
+  // a backend may draw other numbers than ATen.
   size_t firstKept() const {
     const auto found = std::ranges::find_if(body_, [](const Placed& p) { return p.writes || p.draws; });
     return static_cast<size_t>(found - body_.begin());

@@ -4,8 +4,8 @@
 // that may fail, an opaque call, an effect that is not marked deferrable, an operator whose result depends on
 // data, one that gives as many tensors as data says (passes/size_decisions.h), the end. A deferrable effect
 // (a `print`, a counter) stays inside and runs after the graph, unless the graph writes to what is older than
-// it: after an exception in the graph, its instructions are run one by one, which must have the same effect as
-// if the graph had never run. Random numbers are drawn again then (runtime/run_segments.cc). `input`s move
+// it: after an exception in the graph, its instructions are run one by one, which must have the same effect
+// as if the graph had never run. Random numbers are drawn again then (runtime/run_segments.cc). `input`s move
 // before the segment that they interrupt.
 //
 // Native code writes to tensors of the program at the very end of a run. So for native code:

@@ -74,8 +74,8 @@ class GraphRun final : public SegmentSteps {
   size_t next() const { return next_; }  // of the steps that are not of the graph
   size_t at() const { return at_; }      // the last one that was run
   Outcome exitOutcome() const { return exitOutcome_; }
-  // May the run leave at a step that has not failed? Not where the graph has done already what the program would
-  // write behind it.
+  // May the run leave at a step that has not failed? Not where the graph has done already what the program
+  // would write behind it.
   bool mayLeave(size_t at) const {
     return segment_.lastWrite == 0 ||
            (at > segment_.lastWrite && (segment_.keeps || stoppedAt_ > segment_.lastWrite));
@@ -217,8 +217,8 @@ bool Run::isUnseen(const SegmentCode& segment, size_t at) const {
 // are no outputs of the graph: these are computed by its instructions, which have succeeded before and write
 // to nothing but tensors of the graph, which no frame holds: they are made anew, so that nothing is written
 // twice. If autograd may differentiate them, all of the graph is computed again, so that everything that the
-// frames hold belongs to one autograd graph. Where the graph has written to older tensors, all that the frames
-// hold is there (SegmentCode::keeps).
+// frames hold belongs to one autograd graph. Where the graph has written to older tensors, all that the
+// frames hold is there (SegmentCode::keeps).
 Outcome Run::leaveSegment(const GraphRun& graph, size_t at, bool gradMode, Outcome outcome) {
   const SegmentCode& segment = graph.segment();
   gil_.hold();

@@ -85,8 +85,8 @@ class RerunState {
   std::vector<torchapi::TensorBackup> backups_;  // of SegmentCode::restored
 };
 
-// `stopped`: at a step of the program. What the graph has written before it stays, and it writes nothing behind
-// it; the numbers that it has drawn since are drawn again by whoever goes on (Run::completeGraph).
+// `stopped`: at a step of the program. What the graph has written before it stays, and it writes nothing
+// behind it; the numbers that it has drawn since are drawn again by whoever goes on (Run::completeGraph).
 SegmentOutcome failed(const RerunState& before, std::span<const Value> inputs, SegmentRunner::Status status,
                       bool stopped) {
   if (status == SegmentRunner::Status::kDeclined) {

@@ -166,7 +166,9 @@ WRITES: list[Callable[[Any, Tensor], Tensor]] = [lambda m, t: m.norm(t), _count,
 def test_graphs_that_write_and_are_left(first: Any, grad: bool) -> None:
     for write, other, second in list(itertools.product(WRITES, WRITES, EFFECTS))[::7]:
 
-        def f(x: Tensor, box: Any, m: Any, write: Any = write, other: Any = other, second: Any = second) -> Any:
+        def f(
+            x: Tensor, box: Any, m: Any, write: Any = write, other: Any = other, second: Any = second
+        ) -> Any:
             y = write(m, F.dropout(m.linear(x), 0.5) * 2)
             first(box, y, x)
             z = other(m, F.dropout(y + 1, 0.5))
