@@ -317,8 +317,8 @@ namespace {
 // tensors in transforms.
 std::optional<passes::WriteCounts> countsOf(const ir::Trace& trace, const ir::SegmentRange& range) {
   const auto code = std::span(trace.code).subspan(range.begin, range.end - range.begin);
-  const bool transforms = std::ranges::any_of(
-      code, [](const Instruction& ins) { return ins.region != ir::RegionMark::kNone; });
+  const bool transforms =
+      std::ranges::any_of(code, [](const Instruction& ins) { return ins.region != ir::RegionMark::kNone; });
   if (transforms || !ir::findStops(trace, range).empty()) return std::nullopt;
   return passes::writeCounts(passes::extractSegment(trace, range), torchapi::countsWritesOnce,
                              [](std::string_view name) {

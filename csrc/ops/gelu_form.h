@@ -5,8 +5,9 @@
 
 namespace kintsugi::ops {
 
-// Of gelu() without approximation, of contiguous tensors with more than one element: those a library computes,
-// for the types that the processor has instructions for. ATen's own loops have neither of the last two.
+// Of gelu() without approximation, of contiguous tensors with more than one element: those a library
+// computes, for the types that the processor has instructions for. ATen's own loops have neither of the last
+// two.
 struct GeluForm {
   // A number far below zero gives -0.0. Loops that multiply keep the sign; fused ones lose it.
   bool keepsSign = false;

@@ -21,11 +21,11 @@ namespace kintsugi::passes {
 
 struct GraphOptions {
   OperatorTraitsFn traits = traitsByName;
-  bool strict = false;         // only what gives ATen's bits
-  bool callsOnly = false;      // nothing is decomposed
-  bool products = false;       // there are matrix products without the dispatcher
-  bool tiles = true;           // matrix products may be kernels of our own
-  bool attention = true;       // attention may be a kernel
+  bool strict = false;     // only what gives ATen's bits
+  bool callsOnly = false;  // nothing is decomposed
+  bool products = false;   // there are matrix products without the dispatcher
+  bool tiles = true;       // matrix products may be kernels of our own
+  bool attention = true;   // attention may be a kernel
   ops::GeluForms gelu;
 };
 
@@ -45,11 +45,7 @@ class Decomposer {
  public:
   Decomposer(const ir::Trace& trace, TensorGraph& graph, const std::vector<NodeId>& nodeOf,
              const GraphOptions& options)
-      : trace_(trace),
-        graph_(graph),
-        nodeOf_(nodeOf),
-        strict_(options.strict),
-        gelu_(options.gelu) {}
+      : trace_(trace), graph_(graph), nodeOf_(nodeOf), strict_(options.strict), gelu_(options.gelu) {}
 
   // Makes this the current instruction; `result`: the metadata that its result has to have.
   void start(const ir::Instruction& instruction, const ir::TensorDesc* result);

@@ -97,9 +97,7 @@ NodeId sixth(D& d, NodeId x) {
 ops::GeluForm geluForm(D& d, NodeId x) {
   const ops::GeluForms& forms = d.geluForms();
   const Node& node = d.node(x);
-  ops::GeluForm form = d.elem() == Elem::kBF16  ? forms.bf16
-                       : d.elem() == Elem::kF16 ? forms.f16
-                                                : forms.f32;
+  ops::GeluForm form = d.elem() == Elem::kBF16 ? forms.bf16 : d.elem() == Elem::kF16 ? forms.f16 : forms.f32;
   if (d.elem() == Elem::kF64 || !isContiguous(node.sizes, node.strides) || elementCount(node.sizes) == 1) {
     form.losesInfinity = form.halvesLast = false;
   }

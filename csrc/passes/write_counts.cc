@@ -103,7 +103,7 @@ class Counter {
   const CountsOnce countsOnce_;
   bool (*const writes_)(std::string_view);
   std::vector<ValueId> inputs_;
-  std::vector<ValueId> base_;     // by value, that which its counter belongs to; kNone: it is not known
+  std::vector<ValueId> base_;    // by value, that which its counter belongs to; kNone: it is not known
   std::vector<uint32_t> count_;  // by base
   std::vector<bool> alias_;      // by value: it is memory of another tensor, with its own counter
   bool counts_ = false;

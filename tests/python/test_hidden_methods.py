@@ -141,7 +141,15 @@ def shown(value: Any) -> Any:
 
 
 PROGRAMS: list[Callable[..., Any]] = [
-    *(of_a_global_list, of_a_new_list, of_a_dict, of_an_attribute, of_a_weak_reference, of_a_view, emptied_since),
+    *(
+        of_a_global_list,
+        of_a_new_list,
+        of_a_dict,
+        of_an_attribute,
+        of_a_weak_reference,
+        of_a_view,
+        emptied_since,
+    ),
     *(in_a_loop, in_another_function, by_c_functions, by_callbacks, of_an_input),
 ]
 ORDERS = [[0, 0, 1, 0, 1, 1], [1, 1, 0, 0, 1], [0, 1, 0, 1]]

@@ -59,13 +59,25 @@ PROGRAMS: dict[str, Program] = {
     "index": lambda a, b: ([1.0, a].index(b), (a, b).index(b), [[a]].index([b])),
     "count": lambda a, b: ([a, b, a].count(a), (a, b).count(b)),
     "remove": removed,
-    "sets": lambda a, b: (len({a, b}), len(set([a, b])), {a} == {b}, {a} <= {b}, len({a} | {b}), len({a} - {b})),
+    "sets": lambda a, b: (
+        len({a, b}),
+        len(set([a, b])),
+        {a} == {b},
+        {a} <= {b},
+        len({a} | {b}),
+        len({a} - {b}),
+    ),
     "older list": lambda a, b: (a in ITEMS, ITEMS.count(a), [a, 1.0] == ITEMS, ITEMS[:1] == [b]),
     "index in an older list": lambda a, b: ITEMS.index(a),
     "older tuple": lambda a, b: (a in PAIR, (a, 2.0) == PAIR, PAIR.count(b)),
     "older dict": lambda a, b: (a in TABLE, TABLE.get(b)),
     "older set": lambda a, b: (a in MEMBERS, b in MEMBERS),
-    "attributes": lambda a, b: (HOLDER.items == [a], HOLDER.number in [a], [HOLDER.number] == [b], a in HOLDER.items),
+    "attributes": lambda a, b: (
+        HOLDER.items == [a],
+        HOLDER.number in [a],
+        [HOLDER.number] == [b],
+        a in HOLDER.items,
+    ),
     "of attributes": lambda a, b: ([HOLDER.a] == [HOLDER.b], {HOLDER.a: 1}.get(HOLDER.b), HOLDER.a in ITEMS),
     "arguments": lambda a, b: arguments(a, b),
     "deque": lambda a, b: collections.deque([a]).count(b),
@@ -75,7 +87,16 @@ PROGRAMS: dict[str, Program] = {
     "computed": lambda a, b: (a * 1.0 in [a], [a + b] == [a], [-a] == [-a], [a * 2] == [a * 2, 1]),
 }
 SEQUENCES: dict[str, list[tuple[float, float]]] = {
-    "numbers first": [(1.5, 1.5), (2.5, 3.5), (NAN, NAN), (NAN, OTHER), (OTHER, NAN), (OTHER, OTHER), (NAN, 2.0)] * 2,
+    "numbers first": [
+        (1.5, 1.5),
+        (2.5, 3.5),
+        (NAN, NAN),
+        (NAN, OTHER),
+        (OTHER, NAN),
+        (OTHER, OTHER),
+        (NAN, 2.0),
+    ]
+    * 2,
     "NaN first": [(NAN, NAN), (NAN, NAN), (OTHER, OTHER), (NAN, OTHER), (1.0, 1.0), (NAN, NAN), (OTHER, NAN)],
     "new ones": [(n, n if k % 2 else float("nan")) for k, n in enumerate(float("nan") for _ in range(12))],
 }

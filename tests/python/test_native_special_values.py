@@ -24,9 +24,24 @@ each_type = pytest.mark.parametrize("dtype", TYPES, ids=["f32", "f64", "bf16", "
 
 def table(dtype: torch.dtype) -> torch.Tensor:
     info = torch.finfo(dtype)
-    magnitudes = [0.0, math.inf, info.smallest_normal, info.max, 1e-30, 0.5, 1.0, 3.0, 20.0, 88.0, 89.0, 104.0]
+    magnitudes = [
+        0.0,
+        math.inf,
+        info.smallest_normal,
+        info.max,
+        1e-30,
+        0.5,
+        1.0,
+        3.0,
+        20.0,
+        88.0,
+        89.0,
+        104.0,
+    ]
     magnitudes += [710.0, 1e4, 1e13, 1.5e19, 3e19, 1e30, 2e38]
-    least = torch.tensor([1], dtype={8: torch.int64, 4: torch.int32, 2: torch.int16}[dtype.itemsize]).view(dtype)
+    least = torch.tensor([1], dtype={8: torch.int64, 4: torch.int32, 2: torch.int16}[dtype.itemsize]).view(
+        dtype
+    )
     fitting = [m for m in magnitudes if m <= info.max or math.isinf(m)]
     positive = torch.cat([torch.tensor(fitting, dtype=torch.float64).to(dtype), least])
     return torch.cat([positive, -positive, torch.tensor([math.nan], dtype=dtype)])
@@ -35,7 +50,9 @@ def table(dtype: torch.dtype) -> torch.Tensor:
 def short_table(dtype: torch.dtype) -> torch.Tensor:
     # The library's results below the normal numbers are 0.
     most, least = torch.finfo(dtype).max, 1e-30
-    return torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, most, -most, least, 1.0, -0.5], dtype=dtype)
+    return torch.tensor(
+        [0.0, -0.0, math.inf, -math.inf, math.nan, most, -most, least, 1.0, -0.5], dtype=dtype
+    )
 
 
 def crossed(values: torch.Tensor, count: int) -> list[torch.Tensor]:
@@ -237,8 +254,11 @@ LAYOUTS: dict[str, Program] = {
     "two": lambda x: x[1:3],
     "every other": lambda x: torch.stack([x, x], 1)[:, 0],
     "transposed": lambda x: torch.stack([x, x]).t(),
-    "channels last": lambda x: torch.stack([x] * 4).reshape(2, 2, -1, 1).expand(2, 2, len(x), 2).contiguous(
-        memory_format=torch.channels_last
+    "channels last": lambda x: (
+        torch.stack([x] * 4)
+        .reshape(2, 2, -1, 1)
+        .expand(2, 2, len(x), 2)
+        .contiguous(memory_format=torch.channels_last)
     ),
     "many": lambda x: x.repeat(1000),
 }
@@ -259,7 +279,9 @@ PRODUCTS: dict[str, Callable[[Program], Program]] = {
 
 
 @pytest.mark.parametrize("product", PRODUCTS)
-@pytest.mark.parametrize("name", ["relu", "gelu", "gelu by tanh", "silu", "sigmoid", "tanh", "hardswish", "exp", "clamp"])
+@pytest.mark.parametrize(
+    "name", ["relu", "gelu", "gelu by tanh", "silu", "sigmoid", "tanh", "hardswish", "exp", "clamp"]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 def test_behind_products(name: str, product: str, dtype: torch.dtype) -> None:
     values = table(dtype)

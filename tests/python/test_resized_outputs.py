@@ -1,4 +1,4 @@
-"""Warnings of an `out=` tensor that is resized: text, category, place and number are eager mode's, in each way to run."""
+"""Warnings of an `out=` tensor that is resized: text, category, place and number are eager mode's."""
 
 from __future__ import annotations
 

@@ -249,8 +249,8 @@ bool comparesByIdentity(PyObject* o) {
          PyCFunction_Check(o);
 }
 
-// Can the object be one NaN with another one in some run? Numbers that the trace computes are objects of their
-// own.
+// Can the object be one NaN with another one in some run? Numbers that the trace computes are objects of
+// their own.
 bool mayBeKnownNan(RecordContext& rec, Shadow shadow, PyObject* number) {
   if (!PyFloat_Check(number)) return false;
   return shadow.isValue() ? rec.guards.isInput(shadow.valueId()) : pyapi::holdsNan(number);
