@@ -111,6 +111,7 @@ NodeId geluByErf(D& d, NodeId x) {
   if (d.failed()) return ir::kNone;
   const ops::GeluForm form = geluForm(d, d.tensor(0));
   const NodeId half = d.constant(0.5, elem);
+  const NodeId halved = form.halvesLast ? ir::kNone : point(Core::kMul, {x, half});
   NodeId erf = point(Core::kErf, {point(Core::kMul, {x, d.constant(std::sqrt(0.5), elem)})});
   if (form.losesInfinity) {
     const NodeId zero = d.constant(0, elem);  // times infinity it is NaN
@@ -118,12 +119,11 @@ NodeId geluByErf(D& d, NodeId x) {
                                                 : point(Core::kAdd, {point(Core::kMul, {x, zero}), erf});
   }
   if (!form.halvesLast && !isSmallFloat(elem) && !form.keepsSign) {
-    const NodeId halved = point(Core::kMul, {x, half});
     return point(Core::kFma, {halved, erf, halved});
   }
   const NodeId sum = point(Core::kAdd, {d.constant(1, elem), erf});
   return form.halvesLast ? point(Core::kMul, {point(Core::kMul, {x, sum}), half})
-                         : point(Core::kMul, {point(Core::kMul, {x, half}), sum});
+                         : point(Core::kMul, {halved, sum});
 }
 
 NodeId onePlusExpOfMinus(D& d, NodeId x) {
