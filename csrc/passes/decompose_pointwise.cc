@@ -104,6 +104,13 @@ ops::GeluForm geluForm(D& d, NodeId x) {
   return form;
 }
 
+// x / sqrt(2) as x + (sqrt(1/2) - 1) x: NaN for infinity, at the price of the product alone.
+NodeId overRootOfTwo(D& d, NodeId x) {
+  const NodeId less = d.constant(std::sqrt(0.5) - 1, d.elem());
+  if (levelInfo(target().machine.level).fma) return d.point(Core::kFma, d.elem(), {x, less, x});
+  return d.point(Core::kAdd, d.elem(), {x, d.point(Core::kMul, d.elem(), {x, less})});
+}
+
 // x (1 + erf(x / sqrt(2))) / 2
 NodeId geluByErf(D& d, NodeId x) {
   const Elem elem = d.elem();
@@ -111,19 +118,16 @@ NodeId geluByErf(D& d, NodeId x) {
   if (d.failed()) return ir::kNone;
   const ops::GeluForm form = geluForm(d, d.tensor(0));
   const NodeId half = d.constant(0.5, elem);
-  NodeId erf = point(Core::kErf, {point(Core::kMul, {x, d.constant(std::sqrt(0.5), elem)})});
-  if (form.losesInfinity) {
-    const NodeId zero = d.constant(0, elem);  // times infinity it is NaN
-    erf = levelInfo(target().machine.level).fma ? point(Core::kFma, {x, zero, erf})
-                                                : point(Core::kAdd, {point(Core::kMul, {x, zero}), erf});
-  }
+  const NodeId halved = form.halvesLast ? ir::kNone : point(Core::kMul, {x, half});
+  const NodeId erf = point(
+      Core::kErf,
+      {form.losesInfinity ? overRootOfTwo(d, x) : point(Core::kMul, {x, d.constant(std::sqrt(0.5), elem)})});
   if (!form.halvesLast && !isSmallFloat(elem) && !form.keepsSign) {
-    const NodeId halved = point(Core::kMul, {x, half});
     return point(Core::kFma, {halved, erf, halved});
   }
   const NodeId sum = point(Core::kAdd, {d.constant(1, elem), erf});
   return form.halvesLast ? point(Core::kMul, {point(Core::kMul, {x, sum}), half})
-                         : point(Core::kMul, {point(Core::kMul, {x, half}), sum});
+                         : point(Core::kMul, {halved, sum});
 }
 
 NodeId onePlusExpOfMinus(D& d, NodeId x) {

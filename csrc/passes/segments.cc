@@ -24,6 +24,7 @@
 #include "passes/requires_grad.h"
 #include "passes/seen_values.h"
 #include "passes/size_decisions.h"
+#include "passes/write_counts.h"
 #include "support/check.h"
 
 namespace kintsugi::passes {
@@ -432,6 +433,7 @@ class Cutter {
          !own_.canFunctionalize(ins))) {
       return false;
     }
+    if (!native_ && mayResize(ins)) return false;
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       const ir::Type& type = trace_.values[ins.firstResult + r];
       const bool sized = !native_ || !traits.sizesFromMask || trace_.hasFixedSizes(type);
@@ -440,6 +442,31 @@ class Cutter {
       }
     }
     return true;
+  }
+
+  // A result that is stored may have another size where data decides. A replay warns as the program does.
+  bool mayResize(const Instruction& ins) const {
+    if (!storesResults(trace_.opNames[ins.opName])) return false;
+    std::vector<bool> sizedByData(trace_.values.size(), false);
+    std::vector<ValueId> values;
+    for (const Instruction& maker : trace_.code) {
+      if (maker.op != Op::kAten) continue;
+      const OperatorTraits traits = traits_(trace_.opNames[maker.opName]);
+      values.clear();
+      ir::collectValues(trace_, trace_.operandsOf(maker), values);
+      const bool sized = traits.sizesOfData || traits.sizesFromMask ||
+                         std::ranges::any_of(values, [&](ValueId value) { return sizedByData[value]; });
+      const std::string_view name = trace_.opNames[maker.opName];
+      if (maker.opName == ins.opName && maker.firstResult == ins.firstResult) return sized;
+      if (sized && storesResults(name)) {  // what it stores in has the other size from here on
+        for (const ValueId value : values) sizedByData[value] = true;
+      }
+      for (uint32_t r = 0; r < maker.resultCount; ++r) {
+        const ValueId made = maker.firstResult + r;
+        sizedByData[made] = sized && !trace_.hasFixedSizes(trace_.values[made]);
+      }
+    }
+    return false;
   }
 
   bool needsCut(const Instruction& ins) {

@@ -23,9 +23,7 @@ std::optional<std::vector<ValueId>> targetsOf(const ir::Trace& trace, const Inst
     ir::collectValues(trace, operands.first(1), targets);
     return targets;
   }
-  const std::string_view overload = name.substr(name.rfind('.') + 1);
-  const bool stores = overload == "out" || overload.ends_with("_out");
-  if (!stores || ins.resultCount == 0 || ins.resultCount > operands.size()) return std::nullopt;
+  if (!storesResults(name) || ins.resultCount == 0 || ins.resultCount > operands.size()) return std::nullopt;
   ir::collectValues(trace, operands.last(ins.resultCount), targets);
   return targets.size() == ins.resultCount ? std::optional(targets) : std::nullopt;
 }
@@ -78,7 +76,7 @@ class Counter {
     const bool fresh = ofNothing || counterOfItsOwn || uncounted || ops::has(name, ops::Trait::kFresh) ||
                        ops::has(name, ops::Trait::kMakesEmpty) || isConverted(segment_, ins);
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
-      if (counterOfItsOwn || sharing == Sharing::kNone) {
+      if (counterOfItsOwn || ofNothing || sharing == Sharing::kNone) {
         base_[ins.firstResult + r] = fresh ? ins.firstResult + r : ir::kNone;
         if (counterOfItsOwn) alias_[ins.firstResult + r] = true;
       } else if (operands[0].isValue()) {
@@ -112,6 +110,11 @@ class Counter {
 };
 
 }  // namespace
+
+bool storesResults(std::string_view name) {
+  const std::string_view overload = name.substr(name.rfind('.') + 1);
+  return overload == "out" || overload.ends_with("_out");
+}
 
 std::optional<WriteCounts> writeCounts(const ir::Trace& segment, CountsOnce countsOnce,
                                        bool (*writes)(std::string_view)) {

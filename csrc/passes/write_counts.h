@@ -23,6 +23,9 @@ struct WriteCounts {
   std::vector<std::optional<uint32_t>> outputs;  // versions of those that the segment has made
 };
 
+// Does the operator store its results in arguments (`out=`)? It resizes those that do not fit.
+bool storesResults(std::string_view name);
+
 // Does eager mode count one write for each tensor that the operator writes to?
 using CountsOnce = bool (*)(std::string_view name);
 

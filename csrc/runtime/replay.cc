@@ -26,6 +26,7 @@
 #include "support/fault.h"
 #include "torchapi/op_effects.h"
 #include "torchapi/profiler_range.h"
+#include "torchapi/python_object.h"
 #include "torchapi/run_memory.h"
 
 namespace kintsugi::runtime {
@@ -75,12 +76,14 @@ bool hidesMethod(PyObject* tensor) {
   return false;
 }
 
-// True if an opaque step has given a tensor of the trace such an attribute. (Tensors from outside have
-// guards.)
-bool hidesMethods(const ir::Trace& trace, std::span<const ir::Operand> operands, PyObject* const* args) {
-  for (size_t k = 1; k < operands.size(); ++k) {
-    if (!operands[k].isValue() || !torchapi::isTensor(args[k]) || !hidesMethod(args[k])) continue;
-    const ir::Instruction* maker = ir::makerOf(trace, operands[k].id);
+// True if an opaque step has given a tensor of the trace such an attribute, which it may have found anywhere.
+// (Tensors from outside have guards.)
+bool hidesMethods(const ir::Trace& trace, std::span<const Value> values) {
+  for (size_t k = 0; k < values.size(); ++k) {
+    if (values[k].kind != ValueKind::kTensor) continue;
+    PyObject* tensor = torchapi::pythonObjectOf(values[k].tensor);
+    if (tensor == nullptr || !hidesMethod(tensor)) continue;
+    const ir::Instruction* maker = ir::makerOf(trace, static_cast<ir::ValueId>(k));
     if (maker != nullptr && maker->op == Op::kAten) return true;
   }
   return false;
@@ -348,7 +351,7 @@ Outcome Run::executeCall(const Step& step, const ir::Instruction& ins) {
   if (ins.resultCount > 0) {
     storeResult(ins.firstResult, std::move(made));
   }
-  if (step.op == Op::kCall && hidesMethods(*trace_, operands, args)) [[unlikely]] {
+  if ((step.op == Op::kCall || ranPython) && hidesMethods(*trace_, storage_.values)) [[unlikely]] {
     exitSoon_ = true;  // the trace calls the methods of the class
   }
   if (ranPython) [[unlikely]]

@@ -59,6 +59,7 @@ import keyword
 import logging
 import operator as python_operator
 import re
+import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -425,6 +426,26 @@ def _as_runner(compiled: Callable[..., Any], count: int, name: str) -> Runner:
 _compile_session = getattr(torch.compiler, "_compile_session_context", contextlib.nullcontext)
 
 
+_RESIZED = re.compile("An output with one or more elements was resized")
+
+
+@contextlib.contextmanager
+def _tracing_says_nothing() -> Iterator[None]:
+    """Torch's kernels in Python warn of an `out=` tensor of another size, which it need not be in a run: while tensors
+    without elements run through a graph, their sizes may be symbols. What a run resizes it warns of by itself.
+
+    The list is changed in place and without a new version of the filters, so that no warning is shown again for it.
+    """
+    quiet = ("ignore", _RESIZED, UserWarning, re.compile(r"torch\._prims_common"), 0)
+    warnings.filters.insert(0, quiet)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            warnings.filters.remove(quiet)  # type: ignore[attr-defined]
+
+
+@_tracing_says_nothing()
 def _compile(
     segment: Segment,
     backend: Callable[..., Any],
