@@ -17,6 +17,7 @@
 #include "capture/calls/substitutes.h"
 #include "capture/calls/targets.h"
 #include "capture/calls/torch_callables.h"
+#include "capture/classes.h"
 #include "capture/exceptions.h"
 #include "capture/record/comptime.h"
 #include "capture/record/fallback.h"
@@ -475,10 +476,7 @@ Flow twoStepCall(Call& call, CallContext& ctx, PyObject* make, PyObject* init, S
   rec.callees.expectFrame(std::move(first));
   rec.callees.expectThen(std::move(next));
   Flow flow = rec.execute(ctx.act, ctx.instr);
-  if (flow != Flow::kNext || !rec.live()) return flow;
-  auto known = rec.objects.knownObject(ctx.act.peek(1));
-  if (!known) rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.act.peek(1))});
-  result = known.value_or(Shadow::constant());
+  if (flow == Flow::kNext && rec.live()) result = madeInstance(rec, ctx.act.peek(1));
   return flow;
 }
 
@@ -555,11 +553,7 @@ Flow classCall(Call& call, CallContext& ctx, bool byType, Shadow& result) {
     pending.site = rec.snapshots.callSite(ctx.instr, ctx.popped, {}, ir::ReturnAction::kReplace);
     rec.callees.expectFrame(std::move(pending));
     Flow flow = rec.execute(ctx.act, ctx.instr);
-    if (flow == Flow::kNext && rec.live()) {
-      auto known = rec.objects.knownObject(ctx.act.peek(1));
-      if (!known) rec.abort(diag::Code::KTG0302, {pyapi::typeName(type)});
-      result = known.value_or(Shadow::constant());
-    }
+    if (flow == Flow::kNext && rec.live()) result = madeInstance(rec, ctx.act.peek(1));
     return flow;
   }
   bool noInit = init != nullptr && Py_TYPE(init) == &PyWrapperDescr_Type && call.args.empty();
