@@ -416,9 +416,11 @@ AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object
 }  // namespace
 
 std::optional<CallKind> storeKind(RecordContext& rec, PyObject* object, PyObject* name) {
+  static PyObject* dictName = PyUnicode_InternFromString("__dict__");
   PyObject* d = pyapi::lookUpInType(Py_TYPE(object), name);
+  // A class may have the descriptor under another name too.
   const bool dict = d != nullptr && Py_TYPE(d) == &PyGetSetDescr_Type &&
-                    pyapi::ascii(PyDescr_NAME(d)) == "__dict__";
+                    PyDict_GetItemWithError(pyapi::dictOf(PyDescr_TYPE(d)), dictName) == d;
   if (!dict) return CallKind::kKnown;
   PyObject** slot = pyapi::materializedDictSlot(object);
   auto old = slot != nullptr && *slot != nullptr ? rec.objects.knownObject(*slot) : std::nullopt;

@@ -109,8 +109,8 @@ bool isFloatPower(PyObject* x, PyObject* y) {
   return pythonPower(base, exponent).has_value();
 }
 
-// An int that does not fit 64 bits is no value of a trace: the operation that gives one is a step. Both operands
-// fit, as values and constants of a trace do.
+// An int that does not fit 64 bits is no value of a trace: the operation that gives one is a step. Both
+// operands fit, as values and constants of a trace do.
 bool overflows(Op op, PyObject* x, PyObject* y) {
   if (op != Op::kIntAdd && op != Op::kIntSub && op != Op::kIntMul && op != Op::kIntFloorDiv) return false;
   const int64_t a = PyLong_AsLongLong(x), b = PyLong_AsLongLong(y);

@@ -61,9 +61,18 @@ PROGRAMS: dict[str, Callable[[X, int], Any]] = {
     "smallest": lambda x, n: (-(n * -(2**60)) == LARGE, (n * -(2**60)) // -1 == LARGE, abs(n * -(2**60)), x),
     "of_a_float": lambda x, n: (int(n * 1e300) != LARGE, {int(n * 1e30): 1}, int(float(n) * 2.0**60), x * n),
     "rounded": lambda x, n: (round(n * 1e30) == LARGE, math.floor(n * 1e30) == LARGE, x),
-    "of_a_tensor": lambda x, n: (int(x.sum().item()) * 2**62 == LARGE, int(x.sum().item() * 1e30) == LARGE, x),
+    "of_a_tensor": lambda x, n: (
+        int(x.sum().item()) * 2**62 == LARGE,
+        int(x.sum().item() * 1e30) == LARGE,
+        x,
+    ),
     "of_sizes": lambda x, n: (x.size(0) * 2**62 == LARGE, x.numel() * n * 2**61 - 1, x * n),
-    "items": lambda x, n: ({n * 2**62: 1}, [n * 2**62] == [LARGE], (n * 2**62, 1) < (LARGE, 2), range(n * 2**62)[-1]),
+    "items": lambda x, n: (
+        {n * 2**62: 1},
+        [n * 2**62] == [LARGE],
+        (n * 2**62, 1) < (LARGE, 2),
+        range(n * 2**62)[-1],
+    ),
     "counted": lambda x, n: ([*range(n * 2**62, n * 2**62 + 3)], [*enumerate("ab", n * 2**62)], x),
     "small_again": lambda x, n: x * (n * 2**60 * 4 // 2**62),
 }

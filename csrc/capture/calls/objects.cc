@@ -93,7 +93,8 @@ Flow objectSetattrModel(CallContext& ctx, Shadow& result) {
                                    setter))
     return run(ctx);
   if (setter == nullptr) return run(ctx);
-  return setter == Py_None ? attributeStep(ctx, result) : enterSetter(ctx, setter, ctx.shadows[2], ctx.args[2]);
+  return setter == Py_None ? attributeStep(ctx, result)
+                           : enterSetter(ctx, setter, ctx.shadows[2], ctx.args[2]);
 }
 
 Flow objectGetattributeModel(CallContext& ctx, Shadow& result) {
