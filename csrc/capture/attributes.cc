@@ -413,6 +413,23 @@ AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object
   return simple(AttributePlan::kStep);
 }
 
+}  // namespace
+
+std::optional<CallKind> storeKind(RecordContext& rec, PyObject* object, PyObject* name) {
+  static PyObject* dictName = PyUnicode_InternFromString("__dict__");
+  PyObject* d = pyapi::lookUpInType(Py_TYPE(object), name);
+  // A class may have the descriptor under another name too.
+  const bool dict = d != nullptr && Py_TYPE(d) == &PyGetSetDescr_Type &&
+                    PyDict_GetItemWithError(pyapi::dictOf(PyDescr_TYPE(d)), dictName) == d;
+  if (!dict) return CallKind::kKnown;
+  PyObject** slot = pyapi::materializedDictSlot(object);
+  auto old = slot != nullptr && *slot != nullptr ? rec.objects.knownObject(*slot) : std::nullopt;
+  if (old && old->isVirtual() && !rec.snapshots.escape(*old, *slot)) return std::nullopt;
+  return CallKind::kOpaque;
+}
+
+namespace {
+
 // A tuple that C code has built from objects of the trace.
 std::optional<Shadow> tupleOfKnown(RecordContext& rec, PyObject* tuple) {
   if (auto known = rec.objects.knownObject(tuple)) return known;

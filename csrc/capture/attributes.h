@@ -41,6 +41,10 @@ Shadow boundMethod(RecordContext& rec, PyObject* method, PyObject* function, Sha
 // if there is no value, deletes it.
 PendingFrame setterFrame(RecordContext& rec, PyObject* setter, Shadow shadow, PyObject* object,
                          PyObject* name, Shadow value, PyObject* real);
+// How the step is written that stores `object.name`. One that gives the object another dict makes all that is
+// known of its attributes stale, and what the trace has of the dict before it must be built by then:
+// `copy.__dict__ = self.__dict__.copy()`. Nothing: the recording has ended.
+std::optional<CallKind> storeKind(RecordContext& rec, PyObject* object, PyObject* name);
 // The shadow of an attribute that was looked up in a type and that instances see without binding.
 Shadow classValue(RecordContext& rec, PyObject* value);
 

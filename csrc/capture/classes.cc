@@ -92,6 +92,16 @@ void refuseClass(RecordContext& rec, const char* what) {
   if (PyObject* body = rec.tables.virtuals.newestClassBody()) rec.tables.breakLog.setFailedIn(body);
 }
 
+Shadow madeInstance(RecordContext& rec, PyObject* object) {
+  if (const auto known = rec.objects.knownObject(object)) return *known;
+  for (const Virtual* v : rec.tables.virtuals.held()) {
+    if (!v->forgotten || v->object.get() != object) continue;
+    return rec.guards.readSource(guard::SourceKind::kValue, ir::kNone, nullptr, v->value, object);
+  }
+  rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
+  return Shadow::constant();
+}
+
 std::optional<bool> storeInClass(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name,
                                  Shadow value, PyObject* real) {
   if (!PyType_Check(object)) return std::nullopt;

@@ -40,6 +40,8 @@ bool guardBasesOfVirtual(RecordContext& rec, PyTypeObject* type);
 // Ends the recording if a class of the trace, or a function while there are such classes, is to be a
 // constant.
 void refuseVirtualConstant(RecordContext& rec, PyObject* object);
+// The instance that a constructor has made. Unknown code that it was handed to may have changed it by then.
+Shadow madeInstance(RecordContext& rec, PyObject* object);
 // Ends the recording. The newest class statement is a step the next time.
 void refuseClass(RecordContext& rec, const char* what);
 // `class.name = value`. Nothing: it is no class of the trace. False: the recording has ended.

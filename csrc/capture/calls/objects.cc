@@ -18,6 +18,8 @@ namespace {
 
 // The object is not tracked by the trace: each run makes the call again.
 Flow attributeStep(CallContext& ctx, Shadow& result) {
+  const std::optional<CallKind> kind = storeKind(ctx.rec, ctx.args[0], ctx.args[1]);
+  if (!kind) return run(ctx);
   Shadows shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!ctx.rec.snapshots.escape(shadows[i], ctx.args.any(i))) return run(ctx);
@@ -27,7 +29,7 @@ Flow attributeStep(CallContext& ctx, Shadow& result) {
     noteWriteToTensor(ctx.rec, ctx.shadows[0], ctx.args[0], ctx.args[1]);
     if (auto value = ctx.rec.ops().valueOf(ctx.args[0])) forgetMeta(ctx.rec, *value);
   }
-  Flow flow = ctx.rec.steps.callStep(ctx, CallKind::kKnown, nullptr, result);
+  Flow flow = ctx.rec.steps.callStep(ctx, *kind, nullptr, result);
   result = Shadow::constant();  // None
   return flow;
 }
@@ -91,7 +93,8 @@ Flow objectSetattrModel(CallContext& ctx, Shadow& result) {
                                    setter))
     return run(ctx);
   if (setter == nullptr) return run(ctx);
-  return setter == Py_None ? knownModel(ctx, result) : enterSetter(ctx, setter, ctx.shadows[2], ctx.args[2]);
+  return setter == Py_None ? attributeStep(ctx, result)
+                           : enterSetter(ctx, setter, ctx.shadows[2], ctx.args[2]);
 }
 
 Flow objectGetattributeModel(CallContext& ctx, Shadow& result) {

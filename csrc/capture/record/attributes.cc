@@ -203,7 +203,8 @@ Flow changeByStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Ins
     args[2] = act.peek(2);
     shadows[2] = f.top(2);
   }
-  if (!rec.snapshots.escape(shadows[0], args[0]) ||
+  const std::optional<CallKind> kind = storeKind(rec, args[0], args[1]);
+  if (!kind || !rec.snapshots.escape(shadows[0], args[0]) ||
       (count == 2 && !rec.snapshots.escape(shadows[2], args[2])))
     return rec.execute(act, in);
   if (torchapi::isTensor(args[0])) {
@@ -214,7 +215,7 @@ Flow changeByStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Ins
   ctx.of(function, Shadow::constant(), args, shadows, count + 1);
   ctx.pushes = false;
   Shadow ignored;
-  Flow flow = rec.steps.callStep(ctx, CallKind::kKnown, nullptr, ignored);
+  Flow flow = rec.steps.callStep(ctx, *kind, nullptr, ignored);
   if (flow == Flow::kNext && rec.live()) f.drop(count);
   return flow;
 }

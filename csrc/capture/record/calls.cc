@@ -17,10 +17,12 @@
 #include "capture/calls/substitutes.h"
 #include "capture/calls/targets.h"
 #include "capture/calls/torch_callables.h"
+#include "capture/classes.h"
 #include "capture/exceptions.h"
 #include "capture/record/comptime.h"
 #include "capture/record/fallback.h"
 #include "capture/record/marks.h"
+#include "capture/record/partials.h"
 #include "capture/record/star_arguments.h"
 #include "capture/record/table.h"
 #include "capture/tables/pauses.h"
@@ -41,23 +43,6 @@ namespace kintsugi::capture {
 using guard::SourceKind;
 
 namespace {
-
-// A call as the instruction has it on the stack, and later as it is after unwrapping.
-struct Call {
-  PyObject* callable = nullptr;
-  Shadow shadow;
-  PooledVector<PyObject*> args;  // positional, then keywords
-  Shadows shadows;
-  size_t positional = 0;
-  PyObject* kwnames = nullptr;
-  Refs kept;  // keeps alive what nobody else holds
-
-  void prepend(PyObject* object, Shadow s) {
-    args.insert(args.begin(), object);
-    shadows.insert(shadows.begin(), s);
-    ++positional;
-  }
-};
 
 // The context for models: the outer instruction, with this call's callable and arguments.
 CallContext contextOf(Call& call, const CallContext& outer) {
@@ -150,101 +135,6 @@ bool unwrapInstance(RecordContext& rec, Call& call) {
   call.callable = method;
   call.shadow = Shadow::constant();
   call.prepend(self, shadow);
-  return true;
-}
-
-// The partial's keywords come first, in its order. Where the call gives one too, the call's value counts.
-void mergeKeywords(Call& call, PyObject* names, PooledVector<PyObject*> values, Shadows shadows) {
-  pyapi::Ref<> merged = pyapi::steal(PySequence_List(names));
-  Py_ssize_t given = call.kwnames != nullptr ? PyTuple_GET_SIZE(call.kwnames) : 0;
-  for (Py_ssize_t k = 0; k < given; ++k) {
-    PyObject* name = PyTuple_GET_ITEM(call.kwnames, k);
-    PyObject* value = call.args[call.positional + static_cast<size_t>(k)];
-    Shadow shadow = call.shadows[call.positional + static_cast<size_t>(k)];
-    Py_ssize_t at = PySequence_Index(merged.get(), name);
-    PyErr_Clear();
-    if (at < 0) {
-      PyList_Append(merged.get(), name);
-      values.push_back(value);
-      shadows.push_back(shadow);
-    } else {
-      values[static_cast<size_t>(at)] = value;
-      shadows[static_cast<size_t>(at)] = shadow;
-    }
-  }
-  call.args.resize(call.positional);
-  call.shadows.resize(call.positional);
-  call.args.insert(call.args.end(), values.begin(), values.end());
-  call.shadows.insert(call.shadows.end(), shadows.begin(), shadows.end());
-  call.kept.push_back(pyapi::steal(PyList_AsTuple(merged.get())));
-  call.kwnames = call.kept.back().get();
-}
-
-// Adds the keywords of a partial that is older than the trace. False: the recording has ended.
-bool partialKeywords(RecordContext& rec, Call& call, Shadow shadow, PyObject* keywords) {
-  if (PyDict_GET_SIZE(keywords) == 0) {
-    rec.guards.guardLength(shadow, keywords, 0);
-    return true;
-  }
-  auto shadows = rec.objects.dictParts(shadow, keywords, 1);
-  pyapi::Ref<> names = pyapi::steal(PySequence_Tuple(keywords));
-  if (!shadows || !names) return false;
-  PooledVector<PyObject*> values;
-  for (size_t i = 0; i < shadows->size(); ++i) {
-    values.push_back(
-        PyDict_GetItemWithError(keywords, PyTuple_GET_ITEM(names.get(), static_cast<Py_ssize_t>(i))));
-  }
-  mergeKeywords(call, names.get(), std::move(values), std::move(*shadows));
-  return true;
-}
-
-// For a partial that the trace has made.
-bool unwrapNewPartial(RecordContext& rec, Call& call) {
-  Virtual& v = rec.objects.virtualOf(call.shadow);
-  if (v.kind != VirtualKind::kPartial) return false;
-  if (PyDict_GET_SIZE(v.entries.get()) > 0) {
-    PyObject* keywords = v.partObjects.back().get();
-    pyapi::Ref<> names = pyapi::steal(PySequence_Tuple(v.entries.get()));
-    PooledVector<PyObject*> values;
-    Shadows shadows;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names.get()); ++i) {
-      PyObject* name = PyTuple_GET_ITEM(names.get(), i);
-      values.push_back(PyDict_GetItemWithError(keywords, name));
-      shadows.push_back(*rec.objects.entryOf(v, name));
-    }
-    mergeKeywords(call, names.get(), std::move(values), std::move(shadows));
-  }
-  for (size_t i = v.parts.size(); i-- > 1;) call.prepend(v.partObjects[i].get(), v.parts[i]);
-  call.callable = v.partObjects[0].get();
-  call.shadow = v.parts[0];
-  return true;
-}
-
-bool unwrapPartial(RecordContext& rec, Call& call) {
-  static constinit pyapi::Lazy<PyObject*> typeSlot;
-  PyObject* type =
-      typeSlot.get([] { return PyObject_GetAttrString(pyapi::importModule("functools"), "partial"); });
-  if (reinterpret_cast<PyObject*>(Py_TYPE(call.callable)) != type) return false;
-  if (call.shadow.isVirtual()) return unwrapNewPartial(rec, call);
-  if (!call.shadow.isSource() && !call.shadow.isConst()) return false;
-  ir::SourceId source = rec.guards.sourceOf(call.shadow, call.callable);
-  rec.guards.guardType(Shadow::source(source), call.callable);
-  pyapi::Ref<> parts[3];
-  const char* names[] = {"func", "args", "keywords"};
-  Shadow shadows[3];
-  for (int i = 0; i < 3; ++i) {
-    parts[i] = pyapi::steal(PyObject_GetAttrString(call.callable, names[i]));
-    shadows[i] = rec.guards.readSource(SourceKind::kPartial, source, nullptr, i, parts[i].get());
-  }
-  if (!partialKeywords(rec, call, shadows[2], parts[2].get())) return false;
-  auto args = rec.objects.elementsOf(shadows[1], parts[1].get());
-  if (!args) return false;
-  for (size_t i = args->size(); i-- > 0;) {
-    call.prepend(PyTuple_GET_ITEM(parts[1].get(), static_cast<Py_ssize_t>(i)), (*args)[i]);
-  }
-  call.callable = parts[0].get();
-  call.shadow = shadows[0];
-  for (auto& part : parts) call.kept.push_back(std::move(part));
   return true;
 }
 
@@ -475,10 +365,7 @@ Flow twoStepCall(Call& call, CallContext& ctx, PyObject* make, PyObject* init, S
   rec.callees.expectFrame(std::move(first));
   rec.callees.expectThen(std::move(next));
   Flow flow = rec.execute(ctx.act, ctx.instr);
-  if (flow != Flow::kNext || !rec.live()) return flow;
-  auto known = rec.objects.knownObject(ctx.act.peek(1));
-  if (!known) rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.act.peek(1))});
-  result = known.value_or(Shadow::constant());
+  if (flow == Flow::kNext && rec.live()) result = madeInstance(rec, ctx.act.peek(1));
   return flow;
 }
 
@@ -555,11 +442,7 @@ Flow classCall(Call& call, CallContext& ctx, bool byType, Shadow& result) {
     pending.site = rec.snapshots.callSite(ctx.instr, ctx.popped, {}, ir::ReturnAction::kReplace);
     rec.callees.expectFrame(std::move(pending));
     Flow flow = rec.execute(ctx.act, ctx.instr);
-    if (flow == Flow::kNext && rec.live()) {
-      auto known = rec.objects.knownObject(ctx.act.peek(1));
-      if (!known) rec.abort(diag::Code::KTG0302, {pyapi::typeName(type)});
-      result = known.value_or(Shadow::constant());
-    }
+    if (flow == Flow::kNext && rec.live()) result = madeInstance(rec, ctx.act.peek(1));
     return flow;
   }
   bool noInit = init != nullptr && Py_TYPE(init) == &PyWrapperDescr_Type && call.args.empty();
