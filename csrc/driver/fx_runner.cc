@@ -14,6 +14,7 @@
 #include "torchapi/function_modes.h"
 #include "torchapi/global_state.h"
 #include "torchapi/tensor_desc.h"
+#include "torchapi/write_versions.h"
 
 namespace kintsugi::driver {
 
@@ -92,6 +93,14 @@ std::vector<StopKinds> kindsOfStops(const ir::Trace& trace, const ir::SegmentRan
     kinds.made = stop.made.size();
     for (const ValueId value : stop.given) {
       kinds.given.push_back(torchapi::kindOfType(trace.values[value].kind));
+      kinds.ofNothing.push_back(
+          std::ranges::any_of(std::span(trace.code).subspan(range.begin, stop.call - range.begin),
+                              [&](const ir::Instruction& ins) {
+                                std::vector<ValueId> used;
+                                ir::collectValues(trace, trace.operandsOf(ins), used);
+                                return ins.op == ir::Op::kAten && ins.firstResult == value &&
+                                       ins.resultCount == 1 && used.empty();
+                              }));
     }
   }
   return all;
@@ -247,6 +256,7 @@ Ref<> FxRunner::stop(size_t number, std::span<PyObject* const> given) {
   bool ok = true;
   for (size_t k = 0; ok && k < in.size(); ++k) {
     ok = torchapi::unbox(given[k], kinds.given[k], in[k]);
+    if (ok && kinds.ofNothing[k]) torchapi::WriteVersions::set(in[k], 0);
   }
   if (!ok) {
     PyErr_SetString(backendError(), "a backend gives a step something of another kind than its graph does");

@@ -23,6 +23,9 @@ namespace kintsugi::driver {
 // What goes into a stop of a graph, and how many tensors come out.
 struct StopKinds {
   std::vector<torchapi::ValueKind> given;
+  // By what is given: was it made of numbers (`torch.zeros()`)? A graph that calls such a function may count
+  // a write, where eager mode counts none.
+  std::vector<bool> ofNothing;
   size_t made = 0;
 };
 

@@ -406,10 +406,10 @@ class Cutter {
     }
   }
 
-  // A modelled call in the middle of an FX graph, which stops for it. What was written before it stays, so
-  // the graph is not left between the two.
+  // A modelled call in the middle of an FX graph, which stops for it. Not behind writes: a backend may count
+  // them otherwise than eager mode, and the call may ask for versions.
   bool isStep(const Instruction& ins) const {
-    return !native_ && ir::isStop(ins) && operators_ > 0 && !(impure_ && deferred_) && !fresh_.any();
+    return !native_ && ir::isStop(ins) && operators_ > 0 && !impure_ && !fresh_.any();
   }
 
   bool isGraph(const Instruction& ins) const {
