@@ -12,7 +12,9 @@ import torch
 
 import kintsugi
 
-pytestmark = pytest.mark.skipif(sys.version_info < (3, 14), reason="functools.Placeholder is new in CPython 3.14")
+pytestmark = pytest.mark.skipif(
+    sys.version_info < (3, 14), reason="functools.Placeholder is new in CPython 3.14"
+)
 
 X = torch.Tensor
 OPEN: Any = getattr(functools, "Placeholder", None)
