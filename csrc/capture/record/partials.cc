@@ -56,13 +56,13 @@ bool partialKeywords(RecordContext& rec, Call& call, Shadow shadow, PyObject* ke
   return true;
 }
 
-// functools.Placeholder; null before CPython 3.14.
+// functools.Placeholder; null before CPython 3.14. A missing attribute of a module runs Python code from 3.13
+// on, so its dict is asked.
 PyObject* placeholder() {
   static constinit pyapi::Lazy<PyObject*> slot;
   return slot.get([] {
-    PyObject* found = PyObject_GetAttrString(pyapi::importModule("functools"), "Placeholder");
-    if (found == nullptr) PyErr_Clear();
-    return found;
+    return Py_XNewRef(
+        PyDict_GetItemString(PyModule_GetDict(pyapi::importModule("functools")), "Placeholder"));
   });
 }
 
