@@ -87,20 +87,22 @@ PyObject* callStop(PyObject* capsule, PyObject* const* args, Py_ssize_t count) {
 }  // namespace
 
 std::vector<StopKinds> kindsOfStops(const ir::Trace& trace, const ir::SegmentRange& range) {
+  std::vector<bool> ofNothing(trace.values.size(), false);
+  std::vector<ValueId> used;
+  for (uint32_t i = range.begin; i < range.end; ++i) {
+    const ir::Instruction& ins = trace.code[i];
+    if (ins.op != ir::Op::kAten || ins.resultCount != 1) continue;
+    used.clear();
+    ir::collectValues(trace, trace.operandsOf(ins), used);
+    ofNothing[ins.firstResult] = used.empty();
+  }
   std::vector<StopKinds> all;
   for (const ir::SegmentStop& stop : ir::findStops(trace, range)) {
     StopKinds& kinds = all.emplace_back();
     kinds.made = stop.made.size();
     for (const ValueId value : stop.given) {
       kinds.given.push_back(torchapi::kindOfType(trace.values[value].kind));
-      kinds.ofNothing.push_back(
-          std::ranges::any_of(std::span(trace.code).subspan(range.begin, stop.call - range.begin),
-                              [&](const ir::Instruction& ins) {
-                                std::vector<ValueId> used;
-                                ir::collectValues(trace, trace.operandsOf(ins), used);
-                                return ins.op == ir::Op::kAten && ins.firstResult == value &&
-                                       ins.resultCount == 1 && used.empty();
-                              }));
+      kinds.ofNothing.push_back(ofNothing[value]);
     }
   }
   return all;

@@ -69,7 +69,7 @@ class GraphRun final : public SegmentSteps {
   const SegmentCode& segment() const { return segment_; }
   // The last step of the program that was begun. What the graph has made before it was handed over.
   size_t stoppedAt() const { return stoppedAt_; }
-  bool begun() const override { return stops_ > 0; }
+  bool begun() const { return stops_ > 0; }
   bool complete() const { return stops_ == segment_.stops.size(); }
   size_t next() const { return next_; }  // of the steps that are not of the graph
   size_t at() const { return at_; }      // the last one that was run
@@ -77,8 +77,7 @@ class GraphRun final : public SegmentSteps {
   // May the run leave at a step that has not failed? Not where the graph has done already what the program
   // would write behind it.
   bool mayLeave(size_t at) const {
-    return segment_.lastWrite == 0 ||
-           (at > segment_.lastWrite && (segment_.keeps || stoppedAt_ > segment_.lastWrite));
+    return segment_.lastWrite == 0 || (at > segment_.lastWrite && segment_.keeps);
   }
   // Puts the generator back to where it was when the graph began, or went on after its last stop.
   void rewindGenerator() const {

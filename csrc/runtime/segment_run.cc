@@ -85,10 +85,7 @@ class RerunState {
   std::vector<torchapi::TensorBackup> backups_;  // of SegmentCode::restored
 };
 
-// `stopped`: at a step of the program. What the graph has written before it stays, and it writes nothing
-// behind it; the numbers that it has drawn since are drawn again by whoever goes on (Run::completeGraph).
-SegmentOutcome failed(const RerunState& before, std::span<const Value> inputs, SegmentRunner::Status status,
-                      bool stopped) {
+SegmentOutcome failed(const RerunState& before, std::span<const Value> inputs, SegmentRunner::Status status) {
   if (status == SegmentRunner::Status::kDeclined) {
     return SegmentOutcome::kOneByOne;
   }
@@ -102,7 +99,7 @@ SegmentOutcome failed(const RerunState& before, std::span<const Value> inputs, S
   PyErr_Fetch(&type, &value, &traceback);
   // Interrupts and the like are passed on; running the instructions would not raise them again.
   const bool ordinary = type != nullptr && PyErr_GivenExceptionMatches(type, PyExc_Exception) != 0;
-  if (ordinary && (stopped || before.restore(inputs))) {
+  if (ordinary && before.restore(inputs)) {
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(traceback);
@@ -129,7 +126,7 @@ SegmentOutcome runSegment(const SegmentCode& segment, Value* values, SegmentStep
   const SegmentStepsScope scope(segment.runner.get(), steps);
   const SegmentRunner::Status status = timed([&] { return segment.runner->run(inputs, outputs); });
   if (status != SegmentRunner::Status::kOk) {
-    return failed(before, inputs, status, steps != nullptr && steps->begun());
+    return failed(before, inputs, status);
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     torchapi::clear(values[segment.outputs[i]]);

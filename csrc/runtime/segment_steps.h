@@ -21,7 +21,6 @@ class SegmentRunner;
 class SegmentSteps {
  public:
   virtual ~SegmentSteps() = default;
-  virtual bool begun() const = 0;  // has the graph come to a stop?
   // Runs the steps before the `number`-th stop, and the call of the stop. May move values out of `given`;
   // fills `made` with values that the caller owns. False: an exception is pending, and the graph has to end
   // with it.
