@@ -704,3 +704,14 @@ def check_gradients(compiled: Any, net: torch.nn.Module, x: torch.Tensor, close:
             torch.testing.assert_close(p.grad, gradient)
         else:
             assert p.grad is not None and torch.equal(p.grad, gradient)
+
+
+def shown(value: Any) -> Any:
+    """Exact types and numbers alone, without identities and layouts."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.tolist()
+    if isinstance(value, (tuple, list)):
+        return type(value), [shown(v) for v in value]
+    if isinstance(value, dict):
+        return type(value), [(k, shown(v)) for k, v in value.items()]
+    return type(value), value

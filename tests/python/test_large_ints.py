@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from harness import shown
 
 import kintsugi
 
@@ -76,14 +77,6 @@ PROGRAMS: dict[str, Callable[[X, int], Any]] = {
     "counted": lambda x, n: ([*range(n * 2**62, n * 2**62 + 3)], [*enumerate("ab", n * 2**62)], x),
     "small_again": lambda x, n: x * (n * 2**60 * 4 // 2**62),
 }
-
-
-def shown(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.dtype, value.tolist()
-    if isinstance(value, (tuple, list)):
-        return type(value), [shown(v) for v in value]
-    return type(value), value
 
 
 @pytest.mark.parametrize("backend", ["eager", "native"])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from harness import shown
 
 import kintsugi
 
@@ -73,16 +74,6 @@ PROGRAMS: dict[str, Callable[[X, int], Any]] = {
     "raises": raises,
     "methods": methods,
 }
-
-
-def shown(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.dtype, value.tolist()
-    if isinstance(value, (tuple, list)):
-        return type(value), [shown(v) for v in value]
-    if isinstance(value, dict):
-        return type(value), [(k, shown(v)) for k, v in value.items()]
-    return type(value), value
 
 
 @pytest.mark.parametrize("backend", ["eager", "native"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from harness import shown
 
 import kintsugi
 
@@ -129,16 +130,6 @@ def copied(x: X, n: int) -> Any:
 
 
 PROGRAMS = [swapped, swapped_later, one_dict, another, by_setattr, older, shared, items, copied]
-
-
-def shown(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.dtype, value.tolist()
-    if isinstance(value, (tuple, list)):
-        return type(value), [shown(v) for v in value]
-    if isinstance(value, dict):
-        return type(value), [(k, shown(v)) for k, v in value.items()]
-    return type(value), value
 
 
 @pytest.mark.parametrize("backend", ["eager", "native"])
