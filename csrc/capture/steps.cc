@@ -41,6 +41,7 @@ size_t Steps::emit(Op op, const std::vector<Operand>& operands, const std::vecto
                         {"generator that runs"});  // it can't be built before its frame is
   }
   const size_t at = document_.trace.append(op, operands, results, snap);
+  behindEffect_ = behindEffect_ || ((ir::opInfo(op).flags & ir::kEffect) != 0 && op != Op::kSetGrad);
   if (op == Op::kCall || op == Op::kCallKnown) {
     states_.noteCall(document_.trace.code[at].firstResult);
   }
@@ -101,7 +102,7 @@ void Steps::invalidateSources() {
   sizeReads_.forgetAll();
   for (const VirtualTable::Followed& followed : virtuals_.iterators())
     virtuals_.at(followed.id).unpinned = true;
-  behindOperator_ = false;
+  behindOperator_ = behindEffect_ = false;
   frozen_.thaw();
   guard::Guard state{guard::GuardKind::kGlobalState, blocks_.newest(), ir::kNone, ir::kNone, ir::kNone, 0};
   state.number = states_.add(torchapi::GlobalState::current());

@@ -137,6 +137,8 @@ class Steps final : public TraceWriter,
   bool isSideTrace() const { return blocks_.root() != 0; }
   // Has an operator run what may have changed anything, so that no graph of others has ended there?
   bool isBehindOperator() const { return behindOperator_; }
+  // Has the trace done something since objects were to be read again? Then objects may have ended.
+  bool isBehindEffect() const { return behindEffect_; }
   // At the end, where the trace is cut into graphs of others: guard blocks behind operators that only compare
   // the global state go, since a graph would end there.
   void dropStateBlocks();
@@ -186,6 +188,7 @@ class Steps final : public TraceWriter,
   std::vector<HeldTensor> held_;
   std::vector<guard::BlockId> doneOnce_;  // ascending
   bool behindOperator_ = false;
+  bool behindEffect_ = false;
 };
 
 }  // namespace kintsugi::capture

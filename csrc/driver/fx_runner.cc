@@ -1,6 +1,7 @@
 #include "driver/fx_runner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "diag/events.h"
 #include "driver/fx_examples.h"
@@ -73,6 +74,25 @@ struct StopHandle {
   std::weak_ptr<FxRunner> runner;
   size_t number = 0;
 };
+
+// The innermost run of each runner on this thread: does autograd follow an input?
+struct CurrentRun {
+  CurrentRun(const FxRunner* runner, bool followed)
+      : runner(runner), followed(followed), outer(std::exchange(innermost, this)) {}
+  ~CurrentRun() { innermost = outer; }
+  CurrentRun(const CurrentRun&) = delete;
+  static bool isFollowed(const FxRunner* runner) {
+    const CurrentRun* run = innermost;
+    while (run != nullptr && run->runner != runner) run = run->outer;
+    return run == nullptr || run->followed;
+  }
+  const FxRunner* runner;
+  bool followed;
+  CurrentRun* outer;
+  static thread_local CurrentRun* innermost;
+};
+
+thread_local CurrentRun* CurrentRun::innermost = nullptr;
 
 PyObject* callStop(PyObject* capsule, PyObject* const* args, Py_ssize_t count) {
   auto* handle = static_cast<StopHandle*>(PyCapsule_GetPointer(capsule, StopHandle::kName));
@@ -189,6 +209,7 @@ runtime::SegmentRunner::Status FxRunner::run(std::span<const Value> inputs, std:
   const torchapi::FunctionModesOff off;
   const std::optional<torchapi::WriteVersions> before =
       writeCounts_ ? std::optional<torchapi::WriteVersions>(inputs) : std::nullopt;
+  const CurrentRun current(this, !before || before->isFollowed());
   const Ref<> results = pyapi::steal(PyObject_Vectorcall(
       compiled.get(), args.data() + 1, inputs.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
   if (!results) {
@@ -205,7 +226,7 @@ runtime::SegmentRunner::Status FxRunner::run(std::span<const Value> inputs, std:
 
 void FxRunner::countWrites(const torchapi::WriteVersions& before, std::span<const Value> outputs) const {
   if (before.isFollowed()) return;
-  before.count(writeCounts_->inputs);
+  if (!writeCounts_->inputs.empty()) before.count(writeCounts_->inputs);
   for (size_t k = 0; k < outputs.size(); ++k) {
     if (const auto version = writeCounts_->outputs[k]) torchapi::WriteVersions::set(outputs[k], *version);
   }
@@ -255,10 +276,15 @@ Ref<> FxRunner::stop(size_t number, std::span<PyObject* const> given) {
   }
   std::vector<Value> values(given.size() + kinds.made);
   const std::span<Value> in(values.data(), given.size()), out(values.data() + given.size(), kinds.made);
+  const bool counts = writeCounts_ && !CurrentRun::isFollowed(this);
   bool ok = true;
   for (size_t k = 0; ok && k < in.size(); ++k) {
     ok = torchapi::unbox(given[k], kinds.given[k], in[k]);
-    if (ok && kinds.ofNothing[k]) torchapi::WriteVersions::set(in[k], 0);
+    if (ok && kinds.ofNothing[k]) {
+      torchapi::WriteVersions::set(in[k], 0);
+    } else if (const auto version = counts ? writeCounts_->stops[number][k] : std::nullopt; ok && version) {
+      torchapi::WriteVersions::set(in[k], *version);
+    }
   }
   if (!ok) {
     PyErr_SetString(backendError(), "a backend gives a step something of another kind than its graph does");

@@ -316,14 +316,13 @@ class Describer {
 
 namespace {
 
-// Nothing is known of what a step writes to that is made in the middle of the graph, and of wrappers of
-// tensors in transforms.
+// Nothing is known of wrappers of tensors in transforms.
 std::optional<passes::WriteCounts> countsOf(const ir::Trace& trace, const ir::SegmentRange& range) {
   const auto code = std::span(trace.code).subspan(range.begin, range.end - range.begin);
   const bool transforms =
       std::ranges::any_of(code, [](const Instruction& ins) { return ins.region != ir::RegionMark::kNone; });
-  if (transforms || !ir::findStops(trace, range).empty()) return std::nullopt;
-  return passes::writeCounts(passes::extractSegment(trace, range), torchapi::countsWritesOnce,
+  if (transforms) return std::nullopt;
+  return passes::writeCounts(trace, range, ir::findStops(trace, range), torchapi::countsWritesOnce,
                              [](std::string_view name) {
                                const torchapi::OpEffects effects = torchapi::opEffects(name);
                                return effects.writes || effects.writesUnseen;

@@ -159,6 +159,8 @@ class PathWriter {
         return suffix(".__self__");
       case SourceKind::kPartial:
         return suffix(node.index == 0 ? ".func" : node.index == 1 ? ".args" : ".keywords");
+      case SourceKind::kReferent:
+        return suffix("()");
     }
   }
 

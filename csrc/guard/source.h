@@ -39,7 +39,8 @@ using BlockId = uint32_t;
   X(Builtins, "builtins", "p")  /* parent, a function: its builtins dict */             \
   X(MethodFunction, "func", "p") /* parent, a bound method */                           \
   X(MethodSelf, "self", "p")    /* parent, a bound method */                            \
-  X(Partial, "partial", "pi")   /* parent, a functools.partial: 0 func, 1 args, 2 keywords */
+  X(Partial, "partial", "pi")   /* parent, a functools.partial: 0 func, 1 args, 2 keywords */ \
+  X(Referent, "referent", "p")  /* parent, a weakref.ref: what it refers to; None: that has ended */
 // clang-format on
 
 enum class SourceKind : uint8_t {

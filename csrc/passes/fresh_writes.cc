@@ -90,7 +90,7 @@ void FreshWrites::add(const Instruction& ins) {
   }
   if (isContainedWrite(ins)) {
     const ValueId base = base_[trace_.operandsOf(ins)[0].id];
-    written_[base] = any_ = true;
+    written_[base] = true;
     setBase(ins, base);
   } else if (const std::string_view name = trace_.opNames[ins.opName];
              traits_(name).fresh || ops::has(name, ops::Trait::kFresh)) {
@@ -107,7 +107,6 @@ void FreshWrites::clear() {
   named_.assign(named_.size(), false);
   written_.assign(written_.size(), false);
   walker_.reset();
-  any_ = false;
   stops_ = 0;
 }
 

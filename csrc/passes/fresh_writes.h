@@ -35,7 +35,6 @@ class FreshWrites {
   // that the segment has written to. True: from now on these tensors are not written to.
   bool defer(const ir::Instruction& ins);
   void add(const ir::Instruction& ins);  // to the graph
-  bool any() const { return any_; }      // has the segment written to tensors of its own?
   void stop() { ++stops_; }              // the graph hands out what it has, which is not written to any more
   void clear();                          // another segment begins
 
@@ -51,7 +50,6 @@ class FreshWrites {
   std::vector<bool> named_;          // by own tensor: a deferred instruction names it
   std::vector<bool> written_;        // by own tensor
   std::optional<ir::ReachWalker> walker_;
-  bool any_ = false;
   uint32_t stops_ = 0;
 };
 

@@ -24,6 +24,7 @@
 #include "passes/requires_grad.h"
 #include "passes/seen_values.h"
 #include "passes/size_decisions.h"
+#include "passes/waiting_writes.h"
 #include "passes/write_counts.h"
 #include "support/check.h"
 
@@ -94,6 +95,7 @@ class Cutter {
         writes_(document.trace),
         own_(document.trace, options.traits),
         fresh_(document.trace, options.traits),
+        waiting_(document.trace, options.traits),
         madeIn_(trace_.values.size(), kOutside),
         madeAt_(trace_.values.size(), kOutside),
         canFail_(std::max<size_t>(1, document.guards.blockCount)),
@@ -279,7 +281,7 @@ class Cutter {
     return std::any_of(begin + opens, begin + closes_.at(opens), [this](const Instruction& ins) {
       const bool lateInput =
           ins.op == Op::kInput && lateBlock_[document_.sources.nodes[trace_.operandsOf(ins)[0].id].block];
-      return lateInput || (deferred_ && isImpure(ins)) || (acts_ && ins.op == Op::kSetGrad) ||
+      return lateInput || ((deferred_ || waits_) && isImpure(ins)) || (acts_ && ins.op == Op::kSetGrad) ||
              ((isGraph(ins) || isBySymbols(ins)) && usesLate(ins));
     });
   }
@@ -344,8 +346,9 @@ class Cutter {
       body_.push_back({ins, false});
     } else if (isGraph(ins)) {
       const bool writes = writesSomething(ins);
-      if (usesLate(ins) || (deferred_ && (writes || runsPython(at_))) || (acts_ && ins.op == Op::kSetGrad) ||
-          (native_ && needsCut(ins))) {
+      const bool early = (deferred_ && writes) || (waits_ && writes && !waiting_.allows(ins)) ||
+                         ((deferred_ || waits_) && runsPython(at_));
+      if (usesLate(ins) || early || (acts_ && ins.op == Op::kSetGrad) || (native_ && needsCut(ins))) {
         close();
         placeOutside(ins);  // what writes to a tensor of the segment before is no part of this one
       } else {
@@ -406,10 +409,10 @@ class Cutter {
     }
   }
 
-  // A modelled call in the middle of an FX graph, which stops for it. Not behind writes: a backend may count
-  // them otherwise than eager mode, and the call may ask for versions.
+  // A modelled call in the middle of an FX graph, which stops for it. Not behind writes to older tensors: a
+  // backend may count them otherwise than eager mode, and the call may ask for versions.
   bool isStep(const Instruction& ins) const {
-    return !native_ && ir::isStop(ins) && operators_ > 0 && !impure_ && !fresh_.any();
+    return !native_ && ir::isStop(ins) && operators_ > 0 && !impure_;
   }
 
   bool isGraph(const Instruction& ins) const {
@@ -556,7 +559,7 @@ class Cutter {
     if (isSpeculated(ins) || isQuestion(ins)) {
       // Before there is anything to compute it is asked at once. Behind random numbers another answer is
       // likely, and then they would be drawn again.
-      return !native_ && operators_ > 0 && !draws_ && !impure_;
+      return !native_ && operators_ > 0 && !draws_ && waiting_.mayAsk();
     }
     return ins.deferrable || (ir::isGraphOp(ins.op) && ins.op != Op::kAten) ||
            (ins.op == Op::kBuild && isPlainBuild(trace_, trace_.operandsOf(ins)[0]));
@@ -618,6 +621,7 @@ class Cutter {
     draws_ = draws_ || draws;
     if (!native_) {
       fresh_.add(ins);
+      waiting_.add(ins, impure);
     } else {
       if (!own_.canFunctionalize(ins)) {
         writes_.add(ins);
@@ -637,8 +641,10 @@ class Cutter {
     if (native_ && guard::isGiven(document_, ins, [this](ValueId v) { return madeIn_[v] == count_; })) {
       seenCuts_.addShowing(at_);
     }
-    const bool silent = isBare(ins);
-    deferred_ = deferred_ || !silent;
+    const bool silent = isBare(ins), waits = !native_ && (isSpeculated(ins) || isQuestion(ins));
+    deferred_ = deferred_ || !(silent || waits);
+    waits_ = waits_ || waits;
+    if (waits) waiting_.ask(ins);
     // What only stores does so in any grad mode.
     const bool stores = ins.op == Op::kSetAttr || ins.op == Op::kSetItem || ins.op == Op::kSetCell;
     acts_ = acts_ || !(silent || stores || isSpeculated(ins) || isQuestion(ins));
@@ -700,10 +706,11 @@ class Cutter {
     seenCuts_.close(lastInGraph_, wanted_);
     body_.clear();
     graphEnd_ = operators_ = 0;
-    impure_ = draws_ = deferred_ = acts_ = guarded_ = followed_ = reads_ = false;
+    impure_ = draws_ = deferred_ = waits_ = acts_ = guarded_ = followed_ = reads_ = false;
     writes_.clear();
     own_.clear();
     fresh_.clear();
+    waiting_.clear();
     std::fill(madeIn_.begin(), madeIn_.end(), kOutside);
     std::fill(late_.begin(), late_.end(), false);
     std::fill(lateBlock_.begin(), lateBlock_.end(), false);
@@ -731,6 +738,7 @@ class Cutter {
   PartWrites writes_;               // of the open segment
   OwnWrites own_;                   // likewise
   FreshWrites fresh_;               // likewise, where the graph is an FX backend's
+  WaitingWrites waiting_;           // the same
   std::vector<uint32_t> madeIn_;    // by value: the number of the open segment
   std::vector<uint32_t> madeAt_;    // by value that an operator of it makes: the instruction
   std::vector<bool> canFail_;       // by block
@@ -756,6 +764,7 @@ class Cutter {
   bool impure_ = false;
   bool draws_ = false;  // something in it draws random numbers
   bool deferred_ = false;
+  bool waits_ = false;  // a decision on contents waits for the end of the graph
   bool acts_ = false;   // something that is deferred is more than a question
   bool reads_ = false;  // it reads numbers from tensors
   std::vector<Instruction> out_;

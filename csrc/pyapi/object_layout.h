@@ -83,6 +83,14 @@ inline const Word* methodFunctionWord(PyObject* method) {
 inline const Word* methodSelfWord(PyObject* method) {
   return wordAt(&reinterpret_cast<PyMethodObject*>(method)->im_self);
 }
+inline const Word* referentWord(PyObject* reference) {
+  return wordAt(&reinterpret_cast<PyWeakReference*>(reference)->wr_object);
+}
+// What a weakref.ref refers to; None if that has ended.
+inline PyObject* referentOf(PyObject* reference) {
+  PyObject* object = reinterpret_cast<PyWeakReference*>(reference)->wr_object;
+  return Py_REFCNT(object) > 0 ? object : Py_None;
+}
 inline const Word* cellWord(PyObject* cell) { return wordAt(&reinterpret_cast<PyCellObject*>(cell)->ob_ref); }
 inline const Word* tupleItemWord(PyObject* tuple, int64_t index) {
   return wordAt(&reinterpret_cast<PyTupleObject*>(tuple)->ob_item[index]);

@@ -51,6 +51,8 @@ const Word* linkWord(const Node& node, PyObject* parent) {
       return pyapi::methodSelfWord(parent);
     case SourceKind::kPartial:
       return wordAt(pyapi::partialField(parent, node.index));
+    case SourceKind::kReferent:
+      return pyapi::referentWord(parent);
     case SourceKind::kArg:
     case SourceKind::kPinned:
     case SourceKind::kValue:

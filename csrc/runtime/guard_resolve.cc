@@ -138,6 +138,8 @@ PyObject* resolveNode(const Node& node, PyObject* parent, const Inputs& in, pyap
       PyObject** field = pyapi::partialField(parent, node.index);
       return field == nullptr ? nullptr : *field;
     }
+    case SourceKind::kReferent:
+      return PyWeakref_CheckRefExact(parent) ? pyapi::referentOf(parent) : nullptr;
   }
   return nullptr;
 }

@@ -67,6 +67,7 @@ class Lowering {
   void findKept(SegmentCode& segment);
   void findStops(SegmentCode& segment);
   void findRewritten(SegmentCode& segment);
+  void findAsked(SegmentCode& segment, const std::unordered_set<ir::ValueId>& inside);
   void findWrites(SegmentCode& segment);
   void findSegmentDrops(SegmentCode& segment);
   void findLeftAtReturn();
@@ -500,11 +501,12 @@ void Lowering::findRewritten(SegmentCode& segment) {
     if (a != b) before[std::max(a, b)] = std::min(a, b);
   };
   std::vector<std::pair<size_t, ir::ValueId>> written;
-  std::vector<ir::ValueId> made, used, shared;
+  std::vector<SegmentCode::Rewritten> made;
+  std::vector<ir::ValueId> used, shared;
   for (const size_t at : segment.graph) {
     const ir::Instruction& ins = trace_.code[code_.steps[at].index];
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
-      made.push_back(ins.firstResult + r);
+      made.push_back({at, ins.firstResult + r});
       join(ins.firstResult, ins.firstResult + r);
     }
     if (ins.op != Op::kAten) continue;
@@ -521,8 +523,8 @@ void Lowering::findRewritten(SegmentCode& segment) {
     shared.insert(shared.end(), used.begin(), used.end());
     if (effects.writes) written.emplace_back(at, ins.firstResult);
   }
-  const std::unordered_set<ir::ValueId> inside(made.begin(), made.end());
-  std::unordered_set<ir::ValueId> roots, older;
+  std::unordered_set<ir::ValueId> inside, roots, older;
+  for (const SegmentCode::Rewritten& one : made) inside.insert(one.value);
   for (const ir::ValueId value : shared) {
     if (!inside.contains(value)) older.insert(first(value));
   }
@@ -531,7 +533,24 @@ void Lowering::findRewritten(SegmentCode& segment) {
     if (older.contains(first(value))) segment.lastWrite = std::max(segment.lastWrite, at);
   }
   std::copy_if(made.begin(), made.end(), std::back_inserter(segment.rewritten),
-               [&](ir::ValueId value) { return roots.contains(first(value)); });
+               [&](const SegmentCode::Rewritten& one) { return roots.contains(first(one.value)); });
+  findAsked(segment, inside);
+}
+
+// May the run leave in front of the last write to something older? And what is asked there of tensors that
+// are older.
+void Lowering::findAsked(SegmentCode& segment, const std::unordered_set<ir::ValueId>& inside) {
+  std::vector<ir::ValueId> used;
+  for (const size_t at : segment.offGraph) {
+    if (at > segment.lastWrite) break;
+    segment.rollsBack = segment.rollsBack || code_.steps[at].snap != ir::kNone;
+    if (code_.steps[at].op != Op::kAten) continue;
+    used.clear();
+    ir::collectValues(trace_, trace_.operandsOf(trace_.code[code_.steps[at].index]), used);
+    std::ranges::copy_if(used, std::back_inserter(segment.asked), [&](ir::ValueId value) {
+      return trace_.values[value].kind == ir::TypeKind::kTensor && !inside.contains(value);
+    });
+  }
 }
 
 // What is written to something older can't be computed once more. So what frames behind it hold, and what is
@@ -568,7 +587,7 @@ void Lowering::findWrites(SegmentCode& segment) {
     const ir::Instruction& ins = trace_.code[code_.steps[at].index];
     if (ins.op == Op::kAten) graph.push_back(&ins);
   }
-  if (segment.writes) segment.restored = findRestored(trace_, segment.inputs, graph);
+  if (segment.writes) segment.restored = findRestored(trace_, segment.inputs, graph, segment.rollsBack);
 }
 
 void Lowering::findStops(SegmentCode& segment) {

@@ -77,8 +77,17 @@ class GraphRun final : public SegmentSteps {
   // May the run leave at a step that has not failed? Not where the graph has done already what the program
   // would write behind it.
   bool mayLeave(size_t at) const {
-    return segment_.lastWrite == 0 || (at > segment_.lastWrite && segment_.keeps);
+    return segment_.lastWrite == 0 || (at > segment_.lastWrite ? segment_.keeps : segment_.rollsBack);
   }
+  // Has the graph, when it is left at this step, written what the program would write behind it?
+  bool wroteTooMuch(size_t at) const { return segment_.rollsBack && at < segment_.lastWrite; }
+  // Restores what it has written to. False: that is not possible.
+  bool rollBack(const Value* values) const {
+    std::vector<Value> inputs;
+    for (const ir::ValueId value : segment_.inputs) inputs.push_back(values[value]);
+    return before_->restore(inputs);
+  }
+  std::optional<RerunState>& before() { return before_; }
   // Puts the generator back to where it was when the graph began, or went on after its last stop.
   void rewindGenerator() const {
     if (generator_) generator_->restore();
@@ -108,6 +117,7 @@ class GraphRun final : public SegmentSteps {
   size_t stoppedAt_ = 0;
   Outcome exitOutcome_ = Outcome::kNext;
   std::optional<torchapi::GeneratorState> generator_;  // if the graph draws, and may be left
+  std::optional<RerunState> before_;
   PyObject *type_ = nullptr, *value_ = nullptr, *traceback_ = nullptr;
 };
 
@@ -137,7 +147,7 @@ Outcome Run::executeSegment(size_t& position) {
   segment.runner->needsGil() ? gil_.hold() : gil_.release();
   const bool gradMode = torchapi::gradMode();
   GraphRun graph(*this, segment);
-  const SegmentOutcome came = runSegment(segment, values_, segment.stops.empty() ? nullptr : &graph);
+  const SegmentOutcome came = runSegment(segment, values_, segment.stops.empty() ? nullptr : &graph, graph.before());
   if (graph.begun()) {
     gil_.hold();
   }
@@ -217,14 +227,18 @@ bool Run::isUnseen(const SegmentCode& segment, size_t at) const {
 // to nothing but tensors of the graph, which no frame holds: they are made anew, so that nothing is written
 // twice. If autograd may differentiate them, all of the graph is computed again, so that everything that the
 // frames hold belongs to one autograd graph. Where the graph has written to older tensors, all that the
-// frames hold is there (SegmentCode::keeps).
+// frames hold is there (SegmentCode::keeps); in front of the last such write the graph is rolled back, and
+// computed again up to there.
 Outcome Run::leaveSegment(const GraphRun& graph, size_t at, bool gradMode, Outcome outcome) {
   const SegmentCode& segment = graph.segment();
   gil_.hold();
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);
-  if (!segment.keeps && (gradMode || segment.changesGradMode) && graph.stoppedAt() == 0 &&
-      isUnseen(segment, at)) {
+  const bool rolledBack = graph.wroteTooMuch(at), keeps = segment.keeps && !rolledBack;
+  const bool restored = !rolledBack || graph.rollBack(values_);
+  if (!restored) PyErr_SetString(PyExc_RuntimeError, "kintsugi: a graph can't be rolled back");
+  if (rolledBack || (!keeps && (gradMode || segment.changesGradMode) && graph.stoppedAt() == 0 &&
+                     isUnseen(segment, at))) {
     for (const size_t inner : segment.graph) {
       const ir::Instruction& ins = trace_->code[code_->steps[inner].index];
       for (uint32_t r = 0; r < ins.resultCount; ++r) {
@@ -232,10 +246,10 @@ Outcome Run::leaveSegment(const GraphRun& graph, size_t at, bool gradMode, Outco
       }
     }
   }
-  for (size_t k = 0; k < segment.rewritten.size() && !segment.keeps; ++k) {
-    storage_.drop(segment.rewritten[k]);
+  for (const SegmentCode::Rewritten& one : segment.rewritten) {
+    if (!keeps && one.step > graph.stoppedAt()) storage_.drop(one.value);
   }
-  if (!completeGraph(graph, at, gradMode)) {
+  if (!restored || !completeGraph(graph, at, gradMode)) {
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(traceback);
@@ -267,6 +281,7 @@ bool Run::completeGraph(const GraphRun& graph, size_t at, bool gradMode) {
   torchapi::setGradMode(gradMode);
   unpackInputs(segment);
   graph.rewindGenerator();
+  const bool keeps = segment.keeps && !graph.wroteTooMuch(at);
   bool complete = true;
   for (const size_t inner : segment.graph) {
     const Step& step = code_->steps[inner];
@@ -282,10 +297,10 @@ bool Run::completeGraph(const GraphRun& graph, size_t at, bool gradMode) {
       break;
     }
     const bool draws = std::ranges::binary_search(segment.draws, inner);
-    if (segment.keeps && step.op != Op::kSetGrad && !draws) {
+    if (keeps && step.op != Op::kSetGrad && !draws) {
       continue;
     }
-    if (missing && !segment.keeps) {
+    if (missing && !keeps) {
       complete = (step.op == Op::kAten ? executeAten(step) : execute(step, ins, inner)) == Outcome::kNext;
     } else if (draws) {
       complete = drawAgain(step, ins);

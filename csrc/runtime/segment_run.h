@@ -12,17 +12,24 @@
 // part before it raises, which no version counter shows. Where that is not possible (views that autograd
 // follows, operators of libraries), the exception leaves through the snapshot where the segment begins.
 //
+// A graph may also have written, by the end of its run, what the program would write behind a guard that is
+// looked at then (passes/waiting_writes.h). If that guard fails, the graph is rolled back likewise.
+//
 // Ownership: borrows everything. Threads: a run's own; GIL as the runner needs it. Invalidation: none.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "ir/types.h"
 #include "runtime/segment_runner.h"
 #include "runtime/segment_steps.h"
+#include "torchapi/op_effects.h"
+#include "torchapi/tensor_backup.h"
 #include "torchapi/value.h"
 
 namespace kintsugi::runtime {
@@ -39,6 +46,11 @@ struct SegmentCode {
     size_t input = 0;
     bool copied = true;
   };
+  // A value of the graph whose memory the graph writes to, and the step that makes it.
+  struct Rewritten {
+    size_t step = 0;
+    ir::ValueId value = 0;
+  };
   size_t beginStep = 0;
   size_t endStep = 0;
   std::vector<ir::ValueId> inputs;
@@ -51,7 +63,7 @@ struct SegmentCode {
   std::vector<std::vector<ir::ValueId>> dropsBefore;
   std::vector<ir::ValueId> drops;      // other values that are used last between the marks: dropped after it
   bool dropsObjects = false;           // some of `drops` are objects
-  std::vector<ir::ValueId> rewritten;  // values of the graph whose memory a later operator of it writes to
+  std::vector<Rewritten> rewritten;
   std::vector<Restored> restored;
   bool writes = false;
   bool writesUnseen = false;
@@ -59,6 +71,8 @@ struct SegmentCode {
   std::vector<size_t> draws;  // steps of the graph that draw, if it may be left at a step that is not of it
   size_t lastWrite = 0;       // the last step of the graph that writes to what is older than the graph
   bool keeps = false;         // there is one; what frames behind it hold are outputs
+  bool rollsBack = false;     // there is one, and the run may leave in front of it
+  std::vector<ir::ValueId> asked;  // older tensors that are read when the graph has run, as in front of it
   bool changesGradMode = false;
   std::shared_ptr<SegmentRunner> runner;  // set before the program is shared
 };
@@ -71,7 +85,31 @@ enum class SegmentOutcome : uint8_t {
   kFailed,    // an exception of the backend is pending, not of the program
 };
 
-// `steps`: runs the steps of the graph's stops (segment_steps.h); null if it has none.
-SegmentOutcome runSegment(const SegmentCode& segment, torchapi::Value* values, SegmentSteps* steps);
+// The state that has to be restored, or unchanged, for a graph to be run again.
+class RerunState {
+ public:
+  // `inputs`: of the graph.
+  RerunState(const SegmentCode& segment, std::span<const torchapi::Value> inputs);
+  // False: something was written that can't be restored.
+  bool restore(std::span<const torchapi::Value> inputs) const;
+  // May the graph write to this tensor?
+  bool mayWriteTo(std::span<const torchapi::Value> inputs, const torchapi::Value& tensor) const;
+  bool isKnown() const { return known_ && backups_.size() == segment_.restored.size(); }
+
+ private:
+  static bool isShared(std::span<const torchapi::Value> inputs, size_t written);
+
+  const SegmentCode& segment_;
+  bool gradMode_ = true;
+  bool known_ = true;
+  std::optional<torchapi::GeneratorState> generator_;
+  std::vector<uint64_t> versions_;
+  std::vector<torchapi::TensorBackup> backups_;  // of SegmentCode::restored
+};
+
+// `steps`: runs the steps of the graph's stops (segment_steps.h); null if it has none. `before`: is filled if
+// the segment `rollsBack`.
+SegmentOutcome runSegment(const SegmentCode& segment, torchapi::Value* values, SegmentSteps* steps,
+                          std::optional<RerunState>& before);
 
 }  // namespace kintsugi::runtime

@@ -160,16 +160,16 @@ class WritesOfGraph {
 }  // namespace
 
 std::vector<SegmentCode::Restored> findRestored(const ir::Trace& trace, std::span<const ValueId> inputs,
-                                                std::span<const Instruction* const> graph) {
+                                                std::span<const Instruction* const> graph, bool all) {
   WritesOfGraph writes(trace);
   size_t end = graph.size();
-  while (end > 0 && !writes.mayRaise(*graph[end - 1])) --end;
+  while (!all && end > 0 && !writes.mayRaise(*graph[end - 1])) --end;
   for (const Instruction* ins : graph) writes.join(*ins);
   for (const Instruction* ins : graph.first(end)) writes.add(*ins);
   std::vector<SegmentCode::Restored> restored;
   for (size_t k = 0; k < inputs.size(); ++k) {
     if (trace.values[inputs[k]].kind == ir::TypeKind::kTensor && writes.isWritten(inputs[k])) {
-      restored.push_back({k, !writes.isRepeatable(inputs[k])});
+      restored.push_back({k, all || !writes.isRepeatable(inputs[k])});
     }
   }
   return restored;

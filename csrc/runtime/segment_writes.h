@@ -6,7 +6,8 @@
 //
 // A copy is made of what is written to, in front of each run. None is needed where the graph can't raise
 // any more once it has begun to write, or where running it again writes the same: only stores, once, to what
-// nothing has read before (a cache of keys and values). What then is restored is the version counter.
+// nothing has read before (a cache of keys and values). What then is restored is the version counter. For a
+// graph that is rolled back where nothing was to be written, `all` is copied.
 //
 // Pure function. Linear in the size of the graph.
 #pragma once
@@ -21,6 +22,6 @@ namespace kintsugi::runtime {
 
 // `graph`: its instructions, in order.
 std::vector<SegmentCode::Restored> findRestored(const ir::Trace& trace, std::span<const ir::ValueId> inputs,
-                                                std::span<const ir::Instruction* const> graph);
+                                                std::span<const ir::Instruction* const> graph, bool all);
 
 }  // namespace kintsugi::runtime

@@ -7,6 +7,7 @@
 #include "capture/shown.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/containers.h"
+#include "pyapi/plain.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {
@@ -34,9 +35,24 @@ Flow unknown(CallContext& ctx, Shadow& result) {
   return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
 }
 
+// Does the call leave an older set as it is, since the constant is in it, or is not, already? Then guards look
+// for it, and nothing is done: `Module.__setattr__` discards names that hardly ever are there.
+bool changesNothing(CallContext& ctx, pyapi::Lookup already) {
+  PyObject *set = ctx.args[0], *item = ctx.args[1];
+  Shadow shadow = ctx.shadows[0];
+  return ctx.shadows[1].isConst() && isPlainDeep(item) && shadow.isSource() && PyAnySet_CheckExact(set) &&
+         ctx.rec.objects.overlayOf(set) == nullptr && pyapi::lookUpInSet(set, item) == already &&
+         ctx.rec.guards.pinMembership(shadow, set, item);
+}
+
 // A change of an older set is an effect. The set can't be read any more in this trace.
-Flow changeOld(CallContext& ctx, const char* method, Shadow& result) {
+Flow changeOld(CallContext& ctx, const char* method, pyapi::Lookup already, Shadow& result) {
   if (!ctx.shadows[0].isSource() && !ctx.shadows[0].isConst()) return opaqueModel(ctx, result);
+  if (changesNothing(ctx, already)) {
+    result = Shadow::constant();
+    return run(ctx);
+  }
+  if (!ctx.rec.live()) return run(ctx);
   if (isHashedInPython(ctx.args[1])) return opaqueModel(ctx, result);
   ctx.rec.guards.guardType(ctx.shadows[1], ctx.args[1]);  // another one may be, in another call
   pyapi::Ref<> set = pyapi::newRef(ctx.args[0]);
@@ -116,7 +132,7 @@ Flow addModel(CallContext& ctx, Shadow& result) {
     result = Shadow::constant();
     return run(ctx);
   }
-  return ctx.rec.live() ? changeOld(ctx, "add", result) : run(ctx);
+  return ctx.rec.live() ? changeOld(ctx, "add", pyapi::Lookup::kFound, result) : run(ctx);
 }
 
 // discard(), remove(), update() and the like, of constants.
@@ -132,7 +148,8 @@ Flow changeModel(CallContext& ctx, Shadow& result) {
 }
 
 Flow discardModel(CallContext& ctx, Shadow& result) {
-  return ownSet(ctx) != nullptr ? changeModel(ctx, result) : changeOld(ctx, "discard", result);
+  return ownSet(ctx) != nullptr ? changeModel(ctx, result)
+                                : changeOld(ctx, "discard", pyapi::Lookup::kMissing, result);
 }
 
 // union(), issubset() and the like: the result is a new set, or a bool.

@@ -32,6 +32,7 @@
 #include "pyapi/functions.h"
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
+#include "pyapi/object_layout.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/text.h"
 #include "pyapi/types.h"
@@ -512,6 +513,19 @@ std::optional<Flow> objectCall(Call& call, const CallContext& outer, Shadow& res
   return model(ctx, result);
 }
 
+// What a weak reference refers to is read as an attribute is. Not behind effects of the trace: they may end
+// it, and then only the call finds that out.
+std::optional<Flow> referentCall(Call& call, CallContext& ctx, Shadow& result) {
+  RecordContext& rec = ctx.rec;
+  if (ctx.total() != 0 || ctx.kwnames != nullptr || rec.steps.isBehindEffect()) return std::nullopt;
+  if (!call.shadow.isSource() && !call.shadow.isConst()) return std::nullopt;
+  const ir::SourceId source = rec.guards.sourceOf(call.shadow, call.callable);
+  rec.guards.guardType(Shadow::source(source), call.callable);
+  pyapi::Ref<> referent = pyapi::newRef(pyapi::referentOf(call.callable));
+  result = rec.guards.readSource(SourceKind::kReferent, source, nullptr, 0, referent.get());
+  return rec.steps.replaceCall(ctx, std::move(referent));
+}
+
 Flow dispatchKnown(Call& call, CallContext& outer, Shadow& result) {
   RecordContext& rec = outer.rec;
   CallContext direct = contextOf(call, outer);
@@ -559,7 +573,10 @@ Flow dispatchKnown(Call& call, CallContext& outer, Shadow& result) {
   if (auto flow = typeCall(call, ctx, result)) return *flow;
   if (auto flow = objectCall(call, outer, result)) return *flow;
   if (auto flow = cachedCall(ctx, result)) return *flow;
-  if (PyWeakref_CheckRefExact(call.callable)) return knownModel(ctx, result);  // returns its target, or None
+  if (PyWeakref_CheckRefExact(call.callable)) {
+    if (auto flow = referentCall(call, ctx, result)) return *flow;
+    return knownModel(ctx, result);
+  }
   ctx.callableShadow = call.shadow;
   if (auto flow = attributeGetter(ctx, result)) return *flow;
   return opaque(call, ctx, diag::Code::KTG0101, result);

@@ -1,0 +1,280 @@
+"""Writes to older tensors in graphs of FX backends, behind and in front of decisions on contents.
+
+A decision waits for the end of the graph. Where it is another one than it was, what the graph has written behind it is
+restored, and the program goes on in front of it. After each call results, buffers with their versions, gradients and
+the next random numbers are compared with eager mode's, in calls in which each decision changes alone and together with
+others.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fx_recorder import Recorder
+from harness import describe
+from torch import nn
+
+import kintsugi
+
+Tensor = torch.Tensor
+
+
+class Buffers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("count", torch.zeros((), dtype=torch.long))
+        self.register_buffer("ready", torch.tensor(False))
+        self.register_buffer("mean", torch.ones(3, 3))
+        self.register_buffer("size", torch.zeros(3))
+
+
+def _count(m: Any, y: Tensor) -> Tensor:
+    m.count += 1
+    return y
+
+
+def _ready(m: Any, y: Tensor) -> Tensor:
+    m.ready.copy_(torch.tensor(True))
+    return y
+
+
+def _average(m: Any, y: Tensor) -> Tensor:
+    with torch.no_grad():
+        m.mean.mul_(0.9).add_(y.detach(), alpha=0.1)
+        m.size.lerp_(y.detach().sum(0), 0.5)
+    return y + m.mean
+
+
+def _view(m: Any, y: Tensor) -> Tensor:
+    m.mean[1].fill_(3)
+    m.mean.t()[2].add_(1)
+    return y * m.mean
+
+
+def _rows(m: Any, y: Tensor) -> Tensor:
+    m.mean.index_add_(0, torch.tensor([0, 2, 0]), y.detach())
+    m.size[torch.tensor([1])] = 7.0
+    return y + m.size
+
+
+def _drawn(m: Any, y: Tensor) -> Tensor:
+    m.mean.add_(torch.rand(3, 3))
+    return F.dropout(y, 0.5)
+
+
+def _own(m: Any, y: Tensor) -> Tensor:
+    z = y * 2
+    z += 1
+    z[0] = 3
+    return z
+
+
+WRITES: list[Callable[[Any, Tensor], Tensor]] = [_count, _ready, _average, _view, _rows, _drawn, _own]
+
+
+def _by_made(m: Any, y: Tensor, x: Tensor) -> int:
+    return 1 if x.sum() > 0 else 2
+
+
+def _by_count(m: Any, y: Tensor, x: Tensor) -> int:
+    if m.count >= 3:
+        m.count.zero_()
+        return 3
+    return 4
+
+
+def _by_flag(m: Any, y: Tensor, x: Tensor) -> int:
+    return 5 if m.ready else 6
+
+
+def _by_view(m: Any, y: Tensor, x: Tensor) -> int:
+    return 7 if m.mean[1, 1] > 2 else 8
+
+
+def _by_element(m: Any, y: Tensor, x: Tensor) -> float:
+    n = m.size[0].item()
+    return n if n > 0.5 else -n
+
+
+def _raises(m: Any, y: Tensor, x: Tensor) -> int:
+    if (x < -2).any():
+        raise ValueError("negative")
+    return 9
+
+
+DECISIONS = [_by_made, _by_count, _by_flag, _by_view, _by_element, _raises]
+SCALES = [1, 1, 1, -1, 1, -3, 1, 1, -1]
+
+
+def _called(function: Any, m: Any, call: int, scale: float, grad: bool) -> Any:
+    x = torch.full((3, 3), float(scale))
+    x[0] += call * 0.01
+    torch.manual_seed(call)
+    if call == 6:
+        m.ready.zero_()
+    made: Any = None
+    with torch.set_grad_enabled(grad):
+        try:
+            made = function(x, m)
+            if grad:
+                made[0].sum().backward()
+        except (ValueError, RuntimeError) as error:
+            made = (type(error), error.args)
+    versions = [b._version for b in m.buffers()]
+    return describe((made, m.state_dict(), versions, [p.grad for p in m.parameters()], torch.rand(2)))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("decide", DECISIONS)
+@pytest.mark.parametrize("write", WRITES)
+def test_decisions_and_writes(write: Any, decide: Any, grad: bool) -> None:
+    for other, second in list(itertools.product(WRITES, DECISIONS))[::4]:
+
+        def f(x: Tensor, m: Any, other: Any = other, second: Any = second) -> Any:
+            y = m.linear(x).relu()
+            a = decide(m, y, x)
+            y = write(m, y + 1)
+            b = second(m, y, x)
+            y = other(m, y * 2)
+            c = decide(m, y, x)
+            return y * 2, a, b, c
+
+        compiled = kintsugi.compile(f, backend=Recorder())
+        model = Buffers()
+        mine, theirs = copy.deepcopy(model), copy.deepcopy(model)
+        for call, scale in enumerate(SCALES):
+            expected = _called(f, theirs, call, scale, grad)
+            assert _called(compiled, mine, call, scale, grad) == expected, (other, second, call)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_counter_behind_its_question_is_one_graph(grad: bool) -> None:
+    def f(x: Tensor, m: Any) -> Any:
+        y = m.linear(x)
+        if m.count >= 4:
+            m.count.zero_()
+            return y, 0
+        m.count += 1
+        return (y.relu() * m.count).sum(1), 1
+
+    backend = Recorder()
+    compiled, model = kintsugi.compile(f, backend=backend), Buffers()
+    mine, theirs = copy.deepcopy(model), copy.deepcopy(model)
+    for call in range(4):
+        assert _called(compiled, mine, call, 1, grad) == _called(f, theirs, call, 1, grad)
+    assert len(backend.graphs) == 1
+    for call in range(4, 14):
+        assert _called(compiled, mine, call, 1, grad) == _called(f, theirs, call, 1, grad)
+
+
+def test_averages_behind_a_flag_are_one_graph() -> None:
+    def f(x: Tensor, m: Any) -> Any:
+        y = x @ m.mean
+        if not m.ready:
+            m.ready.fill_(True)
+            m.mean.copy_(x)
+        m.mean.mul_(0.9).add_(y, alpha=0.1)
+        m.size.mul_(0.5).add_(y.sum(0))
+        if (m.size < -100).any():
+            m.mean.zero_()
+        return y + m.mean
+
+    backend = Recorder()
+    compiled, model = kintsugi.compile(f, backend=backend), Buffers()
+    mine, theirs = copy.deepcopy(model), copy.deepcopy(model)
+    for m in (mine, theirs):
+        m.ready.fill_(True)
+    for call, scale in enumerate([1, 2, 1, -1]):
+        assert _called(compiled, mine, call, scale, False) == _called(f, theirs, call, scale, False)
+    assert len(backend.graphs) == 1
+    for call, scale in enumerate([-90, 1, 90, -90, 1, 1, 1]):
+        assert _called(compiled, mine, call, scale, False) == _called(f, theirs, call, scale, False)
+
+
+def test_what_is_asked_may_be_the_memory_that_is_written_to() -> None:
+    def f(x: Tensor, flag: Tensor, total: Tensor) -> Any:
+        y = x * 2
+        if flag:
+            total.add_(y.sum())
+            return y + total, 1
+        return y, 2
+
+    compiled = kintsugi.compile(f, backend=Recorder())
+    for call in range(10):
+        results = []
+        for function in (f, compiled):
+            x, both = torch.ones(3) * (call % 3 - 1), torch.tensor([float(call % 2), -6.0])
+            flag = both[0]
+            total = both[0] if call % 3 == 2 else both[1]
+            made = function(x, flag, total)
+            results.append(describe((made, both, both._version)))
+        assert results[0] == results[1], call
+
+
+def test_without_version_counters() -> None:
+    def f(x: Tensor, m: Tensor) -> Any:
+        y = x + 1
+        if y.sum() > 0:
+            m.add_(y.sum())
+        return y * m
+
+    compiled = kintsugi.compile(f, backend=Recorder())
+    for call in range(8):
+        results = []
+        for function in (f, compiled):
+            with torch.inference_mode(call % 4 != 1):
+                x, m = torch.ones(3) * (-3 if call % 3 == 2 else call), torch.tensor(2.0)
+                made = function(x, m)
+            results.append(describe((made, m)))
+        assert results[0] == results[1], call
+
+
+def test_large_tensors_are_not_copied_in_each_run() -> None:
+    def f(x: Tensor, m: Tensor) -> Any:
+        y = x + 1
+        if y.sum() > 0:
+            m.add_(1)
+        return y * 2
+
+    backend = Recorder()
+    compiled = kintsugi.compile(f, backend=backend)
+    m, other = torch.zeros(1 << 19), torch.zeros(1 << 19)
+    for call in range(5):
+        x = torch.ones(3) * (-3 if call % 3 == 2 else call)
+        assert torch.equal(compiled(x, m), f(x, other)) and torch.equal(m, other)
+    assert all(len(targets) <= 3 for targets in backend.targets())
+
+
+class _Halved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = x * 3
+        y /= 6
+        ctx.save_for_backward(x)
+        return y.clamp(min=-10)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return grad * x.sign().abs() * 0.5
+
+
+def test_functions_with_own_gradients_that_write_to_their_own_tensors_are_one_graph() -> None:
+    def f(x: Tensor, m: Any) -> Any:
+        y = _Halved.apply(m.linear(x))
+        z = _Halved.apply(y.relu() + m.linear(y))
+        return z.sin(), y
+
+    backend = Recorder()
+    compiled, model = kintsugi.compile(f, backend=backend), Buffers()
+    mine, theirs = copy.deepcopy(model), copy.deepcopy(model)
+    for call, scale in enumerate(SCALES):
+        assert _called(compiled, mine, call, scale, True) == _called(f, theirs, call, scale, True)
+    assert len(backend.graphs) == 1
