@@ -22,8 +22,8 @@
 namespace kintsugi::passes {
 
 struct WriteCounts {
-  std::vector<uint32_t> inputs;                              // writes to each; empty: they are not counted
-  std::vector<std::optional<uint32_t>> outputs;              // versions of those that the segment has made
+  std::vector<uint32_t> inputs;                             // writes to each; empty: they are not counted
+  std::vector<std::optional<uint32_t>> outputs;             // versions of those that the segment has made
   std::vector<std::vector<std::optional<uint32_t>>> stops;  // by stop: the same of what it is given
 };
 
@@ -33,7 +33,8 @@ bool storesResults(std::string_view name);
 // Does eager mode count one write for each tensor that the operator writes to?
 using CountsOnce = bool (*)(std::string_view name);
 
-// Nothing: the segment holds a write that is not understood, or it neither writes nor makes tensors of nothing
+// Nothing: the segment holds a write that is not understood, or it neither writes nor makes tensors of
+// nothing
 // (`torch.zeros()`, which counts one write if a graph calls it).
 std::optional<WriteCounts> writeCounts(const ir::Trace& trace, const ir::SegmentRange& range,
                                        std::span<const ir::SegmentStop> stops, CountsOnce countsOnce,

@@ -147,7 +147,8 @@ Outcome Run::executeSegment(size_t& position) {
   segment.runner->needsGil() ? gil_.hold() : gil_.release();
   const bool gradMode = torchapi::gradMode();
   GraphRun graph(*this, segment);
-  const SegmentOutcome came = runSegment(segment, values_, segment.stops.empty() ? nullptr : &graph, graph.before());
+  const SegmentOutcome came =
+      runSegment(segment, values_, segment.stops.empty() ? nullptr : &graph, graph.before());
   if (graph.begun()) {
     gil_.hold();
   }
@@ -237,8 +238,8 @@ Outcome Run::leaveSegment(const GraphRun& graph, size_t at, bool gradMode, Outco
   const bool rolledBack = graph.wroteTooMuch(at), keeps = segment.keeps && !rolledBack;
   const bool restored = !rolledBack || graph.rollBack(values_);
   if (!restored) PyErr_SetString(PyExc_RuntimeError, "kintsugi: a graph can't be rolled back");
-  if (rolledBack || (!keeps && (gradMode || segment.changesGradMode) && graph.stoppedAt() == 0 &&
-                     isUnseen(segment, at))) {
+  if (rolledBack ||
+      (!keeps && (gradMode || segment.changesGradMode) && graph.stoppedAt() == 0 && isUnseen(segment, at))) {
     for (const size_t inner : segment.graph) {
       const ir::Instruction& ins = trace_->code[code_->steps[inner].index];
       for (uint32_t r = 0; r < ins.resultCount; ++r) {

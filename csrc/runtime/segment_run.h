@@ -61,8 +61,8 @@ struct SegmentCode {
   std::vector<Stop> stops;
   // By step of `offGraph`: objects that die before it. The program may notice when an object dies.
   std::vector<std::vector<ir::ValueId>> dropsBefore;
-  std::vector<ir::ValueId> drops;      // other values that are used last between the marks: dropped after it
-  bool dropsObjects = false;           // some of `drops` are objects
+  std::vector<ir::ValueId> drops;  // other values that are used last between the marks: dropped after it
+  bool dropsObjects = false;       // some of `drops` are objects
   std::vector<Rewritten> rewritten;
   std::vector<Restored> restored;
   bool writes = false;

@@ -35,8 +35,8 @@ Flow unknown(CallContext& ctx, Shadow& result) {
   return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
 }
 
-// Does the call leave an older set as it is, since the constant is in it, or is not, already? Then guards look
-// for it, and nothing is done: `Module.__setattr__` discards names that hardly ever are there.
+// Does the call leave an older set as it is, since the constant is in it, or is not, already? Then guards
+// look for it, and nothing is done: `Module.__setattr__` discards names that hardly ever are there.
 bool changesNothing(CallContext& ctx, pyapi::Lookup already) {
   PyObject *set = ctx.args[0], *item = ctx.args[1];
   Shadow shadow = ctx.shadows[0];
