@@ -78,15 +78,12 @@ bool hidesMethod(PyObject* tensor) {
 
 // True if an opaque step has given a tensor of the trace such an attribute, which it may have found anywhere.
 // (Tensors from outside have guards.)
-bool hidesMethods(const ir::Trace& trace, std::span<const Value> values) {
-  for (size_t k = 0; k < values.size(); ++k) {
-    if (values[k].kind != ValueKind::kTensor) continue;
-    PyObject* tensor = torchapi::pythonObjectOf(values[k].tensor);
-    if (tensor == nullptr || !hidesMethod(tensor)) continue;
-    const ir::Instruction* maker = ir::makerOf(trace, static_cast<ir::ValueId>(k));
-    if (maker != nullptr && maker->op == Op::kAten) return true;
-  }
-  return false;
+bool hidesMethods(std::span<const ir::ValueId> madeTensors, std::span<const Value> values) {
+  return std::ranges::any_of(madeTensors, [&](ir::ValueId value) {
+    if (values[value].kind != ValueKind::kTensor) return false;
+    PyObject* tensor = torchapi::pythonObjectOf(values[value].tensor);
+    return tensor != nullptr && hidesMethod(tensor);
+  });
 }
 
 }  // namespace
@@ -351,7 +348,7 @@ Outcome Run::executeCall(const Step& step, const ir::Instruction& ins) {
   if (ins.resultCount > 0) {
     storeResult(ins.firstResult, std::move(made));
   }
-  if ((step.op == Op::kCall || ranPython) && hidesMethods(*trace_, storage_.values)) [[unlikely]] {
+  if ((step.op == Op::kCall || ranPython) && hidesMethods(code_->madeTensors, storage_.values)) [[unlikely]] {
     exitSoon_ = true;  // the trace calls the methods of the class
   }
   if (ranPython) [[unlikely]]

@@ -99,6 +99,11 @@ ReplayCode Lowering::run() {
   findHeldSources();
   findNumberArguments();
   for (uint32_t index = 0; index < trace_.code.size(); ++index) {
+    const ir::Instruction& ins = trace_.code[index];
+    for (uint32_t r = 0; ins.op == Op::kAten && r < ins.resultCount; ++r) {
+      const ir::ValueId value = ins.firstResult + r;
+      if (trace_.values[value].kind == ir::TypeKind::kTensor) code_.madeTensors.push_back(value);
+    }
     if (index < recording_.start) {
       continue;
     }

@@ -77,6 +77,7 @@ struct ReplayCode {
   std::unordered_map<ir::ValueId, std::vector<uint32_t>> graphInputs;
   // By value: the argument that a number is, which the caller holds; ir::kNone for all other values.
   std::vector<guard::SourceId> numberArguments;
+  std::vector<ir::ValueId> madeTensors;   // by operators of the trace, in order
   std::vector<bool> isRoot;               // by value: sources start at it, so its object is kept as well
   std::vector<torchapi::Value> expected;  // by step: of a guard.value
 };
