@@ -74,9 +74,9 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
       .run(
           "segment", "differentiate",
           [&] { return graph ? graph->forward.size() + graph->backward.size() : info.segment.code.size(); },
-          [&] { graph = passes::differentiate(info.segment,
-                                          {.traits = operatorTraits, .clamps = torchapi::clampGradients()},
-                                          reason);
+          [&] {
+            graph = passes::differentiate(
+                info.segment, {.traits = operatorTraits, .clamps = torchapi::clampGradients()}, reason);
           });
   if (graph && graph->outputs.empty()) {
     summary.plain = true;

@@ -1,5 +1,5 @@
-"""Gradients of elements that are equal to a limit of clamp() and its kin. Before torch 2.15 they are passed on, from
-then on they are 0: native code does what this torch does, which is asked when the package is imported."""
+"""Gradients of elements that are equal to a limit of clamp() and its kin. Torch 2.13 passes them on, torch 2.15 gives
+0. Native code does what this torch does, which is asked when the package is imported."""
 
 from __future__ import annotations
 
