@@ -35,6 +35,7 @@
 #include "support/fault.h"
 #include "support/target.h"
 #include "support/verification.h"
+#include "torchapi/eager_traits.h"
 #include "torchapi/known_torch.h"
 #include "torchapi/run_memory.h"
 #include "torchapi/torch_patches.h"
@@ -211,6 +212,7 @@ NB_MODULE(_C, m) {
   nb::register_exception_translator(translateFailedCheck);
   if (!pyapi::keepModules()) throw nb::python_error();
   torchapi::findKnownObjects();
+  torchapi::clampGradients();
   bindings::bindCallHolder(m);
   bindings::bindCompiled(m);
   capture::setCompiledTarget(bindings::compiledTarget);

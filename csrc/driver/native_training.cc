@@ -10,6 +10,7 @@
 #include "passes/result_versions.h"
 #include "passes/segment_passes.h"
 #include "passes/split_gradients.h"
+#include "torchapi/eager_traits.h"
 
 namespace kintsugi::driver {
 
@@ -60,6 +61,10 @@ bool isTaped(const NativePlan& plan) {
   return std::ranges::any_of(plan.calls, [](const auto& call) { return call.taped != nullptr; });
 }
 
+passes::GradientOptions gradientOptions() {
+  return {.traits = operatorTraits, .clamps = torchapi::clampGradients()};
+}
+
 }  // namespace
 
 std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo& info,
@@ -73,7 +78,7 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
       .run(
           "segment", "differentiate",
           [&] { return graph ? graph->forward.size() + graph->backward.size() : info.segment.code.size(); },
-          [&] { graph = passes::differentiate(info.segment, {.traits = operatorTraits}, reason); });
+          [&] { graph = passes::differentiate(info.segment, gradientOptions(), reason); });
   if (graph && graph->outputs.empty()) {
     summary.plain = true;
     summary.instructions = graph->forward.size();

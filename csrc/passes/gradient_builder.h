@@ -12,7 +12,7 @@
 // checks the version counters of just these tensors. It gives a gradient to each argument that needs one;
 // several gradients of one value are summed. Values are those of GradientGraph::trace.
 //
-// Owned by differentiate() while it runs; borrows the graph. No GIL.
+// Owned by differentiate() while it runs; borrows the graph and the options. No GIL.
 #pragma once
 
 #include <initializer_list>
@@ -33,14 +33,18 @@ class GradientBuilder {
   using Operand = ir::Operand;
   using Operator = ops::Operator;
 
-  GradientBuilder(GradientGraph& graph, std::vector<std::vector<uint32_t>>& before)
+  GradientBuilder(GradientGraph& graph, const GradientOptions& options,
+                  std::vector<std::vector<uint32_t>>& before)
       : graph_(graph),
+        options_(options),
         trace_(graph.trace),
         before_(before),
         gradientOf_(graph.trace.values.size(), ir::kNone) {}
 
   // Makes the `position`-th operator of the forward the current one. `kept`: what eager mode saves of it.
   void start(size_t position, std::vector<KeptByEager> kept);
+
+  const ops::ClampGradients& clamps() const { return options_.clamps; }
 
   // The current operator and its arguments.
   std::string_view name() const { return trace_.opNames[ins_.opName]; }
@@ -144,6 +148,7 @@ class GradientBuilder {
   size_t append(std::string_view name, std::span<const Operand> operands, std::span<const ir::Type> types);
 
   GradientGraph& graph_;
+  const GradientOptions& options_;
   ir::Trace& trace_;
   std::vector<std::vector<uint32_t>>& before_;  // by position in the forward: what was put in front of it
   std::vector<V> gradientOf_;

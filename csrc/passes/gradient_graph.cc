@@ -39,7 +39,7 @@ class Differentiator : private ForwardReader {
     }
     placeResults();
     std::vector<std::vector<uint32_t>> before(graph_.forward.size());
-    GradientBuilder builder(graph_, before);
+    GradientBuilder builder(graph_, options_, before);
     addIncoming(builder);
     SavedReads reads(graph_, madeBy_, graph_.inputs.size() - graph_.maskProbabilities.size());
     for (size_t k = graph_.forward.size(); k-- > 0;) {

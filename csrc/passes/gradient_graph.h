@@ -36,6 +36,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/clamp_gradients.h"
 #include "passes/segments.h"
 
 namespace kintsugi::passes {
@@ -86,6 +87,7 @@ struct GradientGraph {
 
 struct GradientOptions {
   OperatorTraitsFn traits = traitsByName;
+  ops::ClampGradients clamps;
 };
 
 // A copy of some of a trace's instructions, with marks around them, as a trace that is one segment.

@@ -68,12 +68,16 @@ bool passInside(B& b, double low, double high) {
   return true;
 }
 
-bool clampBound(B& b, B::Comparison how) {
-  if (!b.isNumber(1)) {
-    return false;
-  }
-  b.accumulateGradient(0, b.zeroUnless(b.compare(b.tensor(0), how, num(b.number(1))), b.gradient()));
-  return true;
+// The part of a gradient that passes a limit, an argument of the operator: 0 for elements beyond it and for
+// NaN, and for elements equal to it unless `atLimit`.
+V withinLower(B& b, size_t limit, bool atLimit, V gradient) {
+  const B::Comparison how = atLimit ? B::Comparison::kGe : B::Comparison::kGt;
+  return b.zeroUnless(b.compare(b.tensor(0), how, num(b.number(limit))), gradient);
+}
+
+V withinUpper(B& b, size_t limit, bool atLimit, V gradient) {
+  const B::Comparison how = atLimit ? B::Comparison::kLe : B::Comparison::kLt;
+  return b.zeroUnless(b.compare(b.tensor(0), how, num(b.number(limit))), gradient);
 }
 
 // `loses`: how an element that is not the result compares with the other one. Where both are equal, each gets
@@ -227,19 +231,13 @@ bool hardtanh(B& b) { return passInside(b, b.isNone(1) ? -1 : b.number(1), b.isN
 
 bool relu6(B& b) { return passInside(b, 0, 6); }
 
-// Bounds included.
 bool clamp(B& b) {
   if ((!b.isNone(1) && !b.isNumber(1)) || (!b.isNone(2) && !b.isNumber(2))) {
     return false;
   }
-  const V x = b.tensor(0);
   V g = b.gradient();
-  if (!b.isNone(1)) {
-    g = b.zeroUnless(b.compare(x, B::Comparison::kGe, num(b.number(1))), g);
-  }
-  if (!b.isNone(2)) {
-    g = b.zeroUnless(b.compare(x, B::Comparison::kLe, num(b.number(2))), g);
-  }
+  if (!b.isNone(1)) g = withinLower(b, 1, b.clamps().clamp, g);
+  if (!b.isNone(2)) g = withinUpper(b, 2, b.clamps().clamp, g);
   b.accumulateGradient(0, g);
   return true;
 }
@@ -261,9 +259,17 @@ bool hardshrink(B& b) {
   return true;
 }
 
-bool clampMin(B& b) { return clampBound(b, B::Comparison::kGe); }
+bool clampMin(B& b) {
+  if (!b.isNumber(1)) return false;
+  b.accumulateGradient(0, withinLower(b, 1, b.clamps().clampMin, b.gradient()));
+  return true;
+}
 
-bool clampMax(B& b) { return clampBound(b, B::Comparison::kLe); }
+bool clampMax(B& b) {
+  if (!b.isNumber(1)) return false;
+  b.accumulateGradient(0, withinUpper(b, 1, b.clamps().clampMax, b.gradient()));
+  return true;
+}
 
 bool leakyRelu(B& b) {
   const V g = b.gradient();
