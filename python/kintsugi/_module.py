@@ -25,7 +25,7 @@ def _rebuild(module: torch.nn.Module, options: CompileOptions) -> CompiledModule
 
 
 class _Forward(property):
-    """CompiledModule.forward. Asked of the class, it is the method of the original's class: programs read its signature."""
+    """CompiledModule.forward. Of the class it is the method of the original's class: programs read its signature."""
 
     def __get__(self, module: Any, owner: type | None = None, /) -> Any:
         if module is not None:

@@ -106,7 +106,12 @@ def test_call_becomes_another_one(backend: str) -> None:
 
     caller = Caller()
     compiled = kintsugi.compile(lambda x: caller(x) + 1, backend=backend)
-    for made in (torch.relu, functools.partial(torch.mul, other=3), staticmethod(torch.sin), lambda self, x: x + 7):
+    for made in (
+        torch.relu,
+        functools.partial(torch.mul, other=3),
+        staticmethod(torch.sin),
+        lambda self, x: x + 7,
+    ):
         Caller.__call__ = made  # type: ignore[method-assign, assignment]
         for _ in range(3):
             torch.testing.assert_close(compiled(X), caller(X) + 1)

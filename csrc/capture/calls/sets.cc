@@ -131,7 +131,8 @@ Flow changeModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-// clear(). That of an older set is an effect. What was in the set before is not guarded, so readers ask the set.
+// clear(). That of an older set is an effect. What was in the set before is not guarded, so readers ask the
+// set.
 Flow clearModel(CallContext& ctx, Shadow& result) {
   const bool old = ctx.total() == 1 && (ctx.shadows[0].isSource() || ctx.shadows[0].isConst());
   if (!old) return changeModel(ctx, result);

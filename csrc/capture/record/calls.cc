@@ -128,8 +128,8 @@ bool unwrapBuiltin(RecordContext& rec, Call& call) {
 bool unwrapPlainCall(RecordContext& rec, Call& call, PyObject* method) {
   const bool isStatic = Py_TYPE(method) == &PyStaticMethod_Type;
   if (!isStatic && pyapi::hasDescriptorGet(method)) return false;
-  pyapi::Ref<> target = isStatic ? pyapi::steal(pyapi::bindDescriptor(method, nullptr, call.callable))
-                                 : pyapi::newRef(method);
+  pyapi::Ref<> target =
+      isStatic ? pyapi::steal(pyapi::bindDescriptor(method, nullptr, call.callable)) : pyapi::newRef(method);
   if (!target) PyErr_Clear();
   if (!target || call.shadow.isValue()) return false;
   rec.guards.guardType(call.shadow, call.callable);
