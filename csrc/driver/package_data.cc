@@ -12,6 +12,7 @@
 #include "ir/printer.h"
 #include "pyapi/drop_reference.h"
 #include "pyapi/lru_cache.h"
+#include "pyapi/mapping_proxy.h"
 #include "pyapi/name_fields.h"
 #include "pyapi/text.h"
 
@@ -284,6 +285,8 @@ Ref<> packageRoots() {
   }
   if (PyObject* field = pyapi::linkResultField())
     ok = ok && setIn(dict.get(), "link.result", pyapi::newRef(field));
+  if (PyObject* field = ok ? pyapi::mappingField() : nullptr)
+    ok = setIn(dict.get(), "proxy.mapping", pyapi::newRef(field));
   return ok ? std::move(dict) : Ref<>();
 }
 

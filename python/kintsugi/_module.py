@@ -24,6 +24,17 @@ def _rebuild(module: torch.nn.Module, options: CompileOptions) -> CompiledModule
     return compile_module(module, options)
 
 
+class _Forward(property):
+    """CompiledModule.forward. Of the class it is the method of the original's class: programs read its signature."""
+
+    def __get__(self, module: Any, owner: type | None = None, /) -> Any:
+        if module is not None:
+            return self.fget(module)  # type: ignore[misc]
+        original = _originals.get(owner) if owner is not None else None
+        cls: Any = original() if original is not None else None
+        return (cls or torch.nn.Module).forward
+
+
 class CompiledModule(_C.CallHolder, torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """A compiled view of a module, which stays the only owner of parameters, buffers, hooks and attributes.
 
@@ -55,8 +66,7 @@ class CompiledModule(_C.CallHolder, torch.nn.Module):  # type: ignore[misc, unus
         """How much was recorded, and how often it ran. The original's own `stats` is at `_orig_mod.stats`."""
         return Stats.from_core(self._kintsugi_compiled.stats())
 
-    @property
-    def forward(self) -> CompiledFunction:  # type: ignore[override, unused-ignore]
+    def _compiled_forward(self) -> CompiledFunction:
         """The original's forward, compiled on its own (hooks do not run), as torch.compile'd modules have it."""
         kept: CompiledFunction | None = self._kintsugi_forward
         original = self._orig_mod.forward
@@ -66,13 +76,14 @@ class CompiledModule(_C.CallHolder, torch.nn.Module):  # type: ignore[misc, unus
         self.__dict__["_kintsugi_forward"] = made
         return made
 
-    @forward.setter
-    def forward(self, value: Callable[..., Any]) -> None:
+    def _write_forward(self, value: Any) -> None:
         self._orig_mod.forward = value  # type: ignore[method-assign, unused-ignore]
 
-    @forward.deleter
-    def forward(self) -> None:
+    def _delete_forward(self) -> None:
         del self._orig_mod.forward
+
+    forward: Any = _Forward(_compiled_forward, _write_forward, _delete_forward, _compiled_forward.__doc__)
+    del _compiled_forward, _write_forward, _delete_forward
 
     def __getattr__(self, name: str) -> Any:
         original = self.__dict__["_orig_mod"]
@@ -84,7 +95,7 @@ class CompiledModule(_C.CallHolder, torch.nn.Module):  # type: ignore[misc, unus
         if name == "__class__":
             object.__setattr__(self, name, value)
         elif name == "forward":
-            type(self).forward.__set__(self, value)  # type: ignore[attr-defined]
+            vars(CompiledModule)["forward"].__set__(self, value)
         else:
             setattr(self._orig_mod, name, value)
 
@@ -151,6 +162,8 @@ _forward_everything()
 
 # Special methods are looked up on the type, so a container's wrapper needs a type that has them too.
 _types: weakref.WeakKeyDictionary[type, type[CompiledModule]] = weakref.WeakKeyDictionary()
+# The other way round.
+_originals: weakref.WeakKeyDictionary[type, weakref.ref[type]] = weakref.WeakKeyDictionary()
 _NOT_FORWARDED = {
     "__new__",
     "__init__",
@@ -188,6 +201,7 @@ def _wrapper_type(cls: type[torch.nn.Module]) -> type[CompiledModule]:
             "CompiledModule", (CompiledModule,), {"__slots__": (), "__module__": __name__, **special}
         )
         _types[cls] = wrapper
+        _originals[wrapper] = weakref.ref(cls)
     return wrapper
 
 

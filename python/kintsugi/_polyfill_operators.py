@@ -10,6 +10,22 @@ import torch
 from torch.backends.opt_einsum import _get_enabled, _get_strategy, get_opt_einsum
 
 
+def attribute_or(value: Any, name: str, default: Any, /) -> Any:
+    """getattr() with a default, of an attribute that Python code computes."""
+    try:
+        return getattr(value, name)
+    except AttributeError:
+        return default
+
+
+def has_attribute(value: Any, name: str, /) -> bool:
+    try:
+        getattr(value, name)
+    except AttributeError:
+        return False
+    return True
+
+
 def operator_iadd(a: Any, b: Any, /) -> Any:
     a += b
     return a

@@ -76,9 +76,11 @@ from kintsugi._polyfill_iterators import (  # noqa: F401
 )
 from kintsugi._polyfill_modes import attribute_of, read_attribute, seen_by_mode, under_mode  # noqa: F401
 from kintsugi._polyfill_operators import (  # noqa: F401
+    attribute_or,
     compare_tuples,
     contraction_path,
     einsum_in_order,
+    has_attribute,
     operator_call,
     operator_delitem,
     operator_iadd,

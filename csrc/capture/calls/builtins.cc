@@ -88,8 +88,13 @@ Flow getattrLike(CallContext& ctx, Shadow& result, bool has) {
   Shadow shadow = ctx.shadows[0];
   if (!PyUnicode_CheckExact(ctx.args[1]) || !ctx.rec.guards.pin(nameShadow, ctx.args[1]))
     return opaqueModel(ctx, result);
-  (void)o;
-  return readByPlan(ctx, planAttribute(ctx.rec, shadow, ctx.args[0], ctx.args[1]), has, result);
+  AttributePlan plan = planAttribute(ctx.rec, shadow, o, ctx.args[1]);
+  // After an AttributeError the call goes on. A polyfill says so in Python, so that a property's code can be
+  // left in the middle and gone on with.
+  if (plan.how == AttributePlan::kFrame && ctx.rec.live() && (has || ctx.total() > 2)) {
+    if (auto flow = enterPolyfill(ctx, has ? "has_attribute" : "attribute_or", result)) return *flow;
+  }
+  return readByPlan(ctx, std::move(plan), has, result);
 }
 
 Flow getattrModel(CallContext& ctx, Shadow& result) { return getattrLike(ctx, result, false); }
@@ -122,7 +127,8 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
     return ctx.rec.steps.callStep(ctx, kind, nullptr, result);
   }
   if (plan.how == AttributePlan::kFrame) {
-    // With a default, the call goes on after an AttributeError, so an exit inside the frame is not possible.
+    // With a default, the call goes on after an AttributeError, so an exit inside the frame is not possible
+    // (where a polyfill could not take the call's place).
     plan.pending.rebuildable = !has && ctx.total() == 2 && ctx.popped > 0;
     plan.pending.site = ctx.rec.snapshots.callSite(ctx.instr, ctx.popped);
     ctx.rec.callees.expectFrame(std::move(plan.pending));

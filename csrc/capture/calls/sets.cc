@@ -147,6 +147,20 @@ Flow changeModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
+// clear(). That of an older set is an effect. What was in the set before is not guarded, so readers ask the
+// set.
+Flow clearModel(CallContext& ctx, Shadow& result) {
+  const bool old = ctx.total() == 1 && (ctx.shadows[0].isSource() || ctx.shadows[0].isConst());
+  if (!old) return changeModel(ctx, result);
+  pyapi::Ref<> set = pyapi::newRef(ctx.args[0]);
+  if (!ctx.rec.heap.emitMethod("clear", ctx.shadows[0], set.get(), {})) return run(ctx);
+  Flow flow = run(ctx);
+  Overlay& overlay = ctx.rec.objects.makeOverlay(set.get());
+  overlay.dirty = overlay.varies = true;
+  result = Shadow::constant();
+  return flow;
+}
+
 Flow discardModel(CallContext& ctx, Shadow& result) {
   return ownSet(ctx) != nullptr ? changeModel(ctx, result)
                                 : changeOld(ctx, "discard", pyapi::Lookup::kMissing, result);
@@ -175,7 +189,7 @@ constexpr ModelRow kRows[] = {
     {"builtins.set.discard", discardModel, gives("None")},
     {"builtins.set.remove", changeModel, gives("None").raises("KeyError")},
     {"builtins.set.update", changeModel, gives("None")},
-    {"builtins.set.clear", changeModel, gives("None").runsNoPython()},
+    {"builtins.set.clear", clearModel, gives("None").runsNoPython()},
     {"builtins.set.difference_update", changeModel, gives("None")},
     {"builtins.set.intersection_update", changeModel, gives("None")},
     {"builtins.set.union", pureModel, gives("set")},

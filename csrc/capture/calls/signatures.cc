@@ -9,6 +9,7 @@
 #include "capture/tables/pauses.h"
 #include "pyapi/functions.h"
 #include "pyapi/imports.h"
+#include "pyapi/mapping_proxy.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {
@@ -104,8 +105,39 @@ Flow signatureModel(CallContext& ctx, Shadow& result) {
   return frozenResult(ctx, result);
 }
 
+// A proxy that the program has made before hands a call on to its mapping. So the call is that of the dict's
+// own method, on what the proxy holds. Nothing: it is another kind of mapping, or the trace can't follow the
+// proxy.
+std::optional<Flow> throughProxy(CallContext& ctx, const char* name, Shadow& result) {
+  RecordContext& rec = ctx.rec;
+  const Shadow proxy = ctx.shadows[0];
+  PyObject* mapping = pyapi::mappingBehind(ctx.args[0]);
+  if (mapping == nullptr || !proxy.isSource() || rec.guards.comesFromStep(proxy)) return std::nullopt;
+  if (!PyDict_CheckExact(mapping) && Py_TYPE(mapping) != &PyODict_Type) return std::nullopt;
+  PyObject* method = specialMethod(Py_TYPE(mapping), name);
+  const CallModel model = method != nullptr ? modelOf(method) : nullptr;
+  if (model == nullptr || pyapi::mappingField() == nullptr) return std::nullopt;
+  rec.guards.guardType(proxy, ctx.args[0]);
+  PooledVector<PyObject*> args(ctx.args.begin(), ctx.args.end());
+  Shadows shadows(ctx.shadows.begin(), ctx.shadows.end());
+  args[0] = mapping;
+  shadows[0] =
+      rec.guards.readSource(SourceKind::kMember, proxy.sourceId(), pyapi::mappingField(), 0, mapping);
+  if (!rec.live()) return run(ctx);
+  CallContext inner = ctx;
+  inner.of(method, Shadow::constant(), args.data(), shadows.data(), ctx.positional, ctx.kwnames);
+  return model(inner, result);
+}
+
+// A method of a read-only mapping whose result may be changed.
+Flow copyModel(CallContext& ctx, Shadow& result) {
+  if (auto flow = throughProxy(ctx, "copy", result)) return *flow;
+  return opaqueModel(ctx, result);
+}
+
 // For a method of a read-only mapping.
-Flow mappingModel(CallContext& ctx, Shadow& result) {
+Flow mappingModel(CallContext& ctx, const char* name, Shadow& result) {
+  if (auto flow = throughProxy(ctx, name, result)) return *flow;
   bool known = ctx.shadows[0].isConst() && ctx.rec.guards.isFrozen(ctx.args[0]);
   for (size_t i = 1; known && i < ctx.total(); ++i) {
     Shadow shadow = ctx.shadows.any(i);
@@ -115,12 +147,18 @@ Flow mappingModel(CallContext& ctx, Shadow& result) {
   return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
 }
 
+Flow keysModel(CallContext& ctx, Shadow& result) { return mappingModel(ctx, "keys", result); }
+Flow valuesModel(CallContext& ctx, Shadow& result) { return mappingModel(ctx, "values", result); }
+Flow itemsModel(CallContext& ctx, Shadow& result) { return mappingModel(ctx, "items", result); }
+Flow getModel(CallContext& ctx, Shadow& result) { return mappingModel(ctx, "get", result); }
+
 constexpr ModelRow kRows[] = {
     {"inspect.signature", signatureModel, gives("inspect.Signature").raises("ValueError")},
-    {"types.MappingProxyType.keys", mappingModel, gives("dict_keys")},
-    {"types.MappingProxyType.values", mappingModel, gives("dict_values")},
-    {"types.MappingProxyType.items", mappingModel, gives("dict_items")},
-    {"types.MappingProxyType.get", mappingModel, gives(kAnItem)},
+    {"types.MappingProxyType.keys", keysModel, gives("dict_keys")},
+    {"types.MappingProxyType.values", valuesModel, gives("dict_values")},
+    {"types.MappingProxyType.items", itemsModel, gives("dict_items")},
+    {"types.MappingProxyType.get", getModel, gives(kAnItem)},
+    {"types.MappingProxyType.copy", copyModel, gives("dict")},
 };
 
 }  // namespace

@@ -124,10 +124,28 @@ bool unwrapBuiltin(RecordContext& rec, Call& call) {
   return true;
 }
 
+// A class may have anything as `__call__`. What is no descriptor (a class, as typed dicts have; a partial, a
+// module) is called without the object, and so is a static method.
+bool unwrapPlainCall(RecordContext& rec, Call& call, PyObject* method) {
+  const bool isStatic = Py_TYPE(method) == &PyStaticMethod_Type;
+  if (!isStatic && pyapi::hasDescriptorGet(method)) return false;
+  pyapi::Ref<> target =
+      isStatic ? pyapi::steal(pyapi::bindDescriptor(method, nullptr, call.callable)) : pyapi::newRef(method);
+  if (!target) PyErr_Clear();
+  if (!target || call.shadow.isValue()) return false;
+  rec.guards.guardType(call.shadow, call.callable);
+  rec.guards.guardTypeVersion(Py_TYPE(call.callable));
+  call.callable = target.get();
+  call.shadow = classValue(rec, target.get());
+  call.kept.push_back(std::move(target));
+  return true;
+}
+
 bool unwrapInstance(RecordContext& rec, Call& call) {
   if (PyFunction_Check(call.callable) || PyCFunction_Check(call.callable)) return false;
   PyObject* method = specialMethod(Py_TYPE(call.callable), "__call__");
-  if (method == nullptr || !PyFunction_Check(method)) return false;
+  if (method == nullptr) return false;
+  if (!PyFunction_Check(method)) return unwrapPlainCall(rec, call, method);
   rec.guards.guardType(call.shadow, call.callable);
   rec.guards.guardTypeVersion(Py_TYPE(call.callable));
   PyObject* self = call.callable;
