@@ -6,8 +6,8 @@
 //   %2 = aten.relu_.default %1             a write to it: the graph still changes nothing
 //   effect.setattr #0, "n", 1 deferrable   runs behind the graph, if it does not name %1
 //
-// A guard whose frames name the tensor ends the graph, too: it may be left there, with the tensor as it is
-// then.
+// A decision that waits may name the tensor, and so may its frames: no effect has been given the tensor, so
+// where the graph is left there, it is made anew, as it is at that place. From then on it is not written to.
 //
 // A tensor is the graph's own if an operator made it that surely allocates, and so are views of it. If the
 // result of an operator may share memory with several tensors, none of them counts as the graph's own.
@@ -31,9 +31,11 @@ class FreshWrites {
 
   // Does the operator write, but only to a tensor of the open segment that no deferred instruction names?
   bool isContainedWrite(const ir::Instruction& ins) const;
-  // May the instruction run behind the graph? False: it, or a frame that may be left at it, names a tensor
-  // that the segment has written to. True: from now on these tensors are not written to.
+  // May the effect run behind the graph? False: it, or a frame that may be left at it, names a tensor that the
+  // segment has written to. True: from now on these tensors are not written to.
   bool defer(const ir::Instruction& ins);
+  // The same for a decision, which always may.
+  void ask(const ir::Instruction& ins) { defer(ins); }
   void add(const ir::Instruction& ins);  // to the graph
   void stop() { ++stops_; }              // the graph hands out what it has, which is not written to any more
   void clear();                          // another segment begins

@@ -359,7 +359,7 @@ class Cutter {
       guarded_ = true;
     } else if (isBySymbols(ins) && operators_ > 0 && !usesLate(ins)) {
       addToGraph(ins, false);
-    } else if (isDeferrable(ins) && (native_ || isBare(ins) || fresh_.defer(ins))) {
+    } else if (isDeferrable(ins) && (native_ || isBare(ins) || waits(ins) || fresh_.defer(ins))) {
       defer(ins);
     } else {
       close();
@@ -565,6 +565,9 @@ class Cutter {
            (ins.op == Op::kBuild && isPlainBuild(trace_, trace_.operandsOf(ins)[0]));
   }
 
+  // A decision on contents, or what reads the numbers for it, in a graph for an FX backend.
+  bool waits(const Instruction& ins) const { return !native_ && (isSpeculated(ins) || isQuestion(ins)); }
+
   // A guard on sizes in the middle of an FX graph: decided when the graph is compiled.
   bool isBySymbols(const Instruction& ins) const { return !native_ && decisions_.bySymbols[indexOf(ins)]; }
   size_t indexOf(const Instruction& ins) const { return static_cast<size_t>(&ins - trace_.code.data()); }
@@ -641,10 +644,13 @@ class Cutter {
     if (native_ && guard::isGiven(document_, ins, [this](ValueId v) { return madeIn_[v] == count_; })) {
       seenCuts_.addShowing(at_);
     }
-    const bool silent = isBare(ins), waits = !native_ && (isSpeculated(ins) || isQuestion(ins));
-    deferred_ = deferred_ || !(silent || waits);
-    waits_ = waits_ || waits;
-    if (waits) waiting_.ask(ins);
+    const bool silent = isBare(ins), decides = waits(ins);
+    deferred_ = deferred_ || !(silent || decides);
+    if (decides) {
+      waits_ = true;
+      waiting_.ask(ins);
+      fresh_.ask(ins);
+    }
     // What only stores does so in any grad mode.
     const bool stores = ins.op == Op::kSetAttr || ins.op == Op::kSetItem || ins.op == Op::kSetCell;
     acts_ = acts_ || !(silent || stores || isSpeculated(ins) || isQuestion(ins));

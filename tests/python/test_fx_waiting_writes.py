@@ -278,3 +278,26 @@ def test_functions_with_own_gradients_that_write_to_their_own_tensors_are_one_gr
     for call, scale in enumerate(SCALES):
         assert _called(compiled, mine, call, scale, True) == _called(f, theirs, call, scale, True)
     assert len(backend.graphs) == 1
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_decisions_behind_writes_to_own_tensors_are_in_the_graph(grad: bool) -> None:
+    def f(x: Tensor, m: Any) -> Any:
+        y = m.linear(x)
+        y += 1
+        z = F.relu_(m.linear(y))
+        if z.sum() < 0.5:
+            y = y * 2
+        if (y > 3).any():
+            return z - y, 1
+        z = z * 2
+        z[0] = 2
+        return z * y, 2
+
+    backend = Recorder()
+    compiled, model = kintsugi.compile(f, backend=backend), Buffers()
+    mine, theirs = copy.deepcopy(model), copy.deepcopy(model)
+    assert _called(compiled, mine, 0, 1, grad) == _called(f, theirs, 0, 1, grad)
+    assert len(backend.graphs) == 1
+    for call, scale in enumerate([1, -1, 1, 3, -3, 40, 1, -40, 5, 1]):
+        assert _called(compiled, mine, call, scale, grad) == _called(f, theirs, call, scale, grad), call
