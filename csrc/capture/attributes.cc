@@ -335,6 +335,14 @@ Py_ssize_t fieldIndex(PyObject* descriptor, PyObject* object) {
   return known && index < PyTuple_GET_SIZE(object) ? index : -1;
 }
 
+// A part of a slice that the trace has made.
+AttributePlan planSlice(RecordContext& rec, Shadow shadow, PyObject* name) {
+  constexpr std::array<std::string_view, 3> names = {"start", "stop", "step"};
+  const Shadows& parts = rec.objects.virtualOf(shadow).parts;
+  const auto at = static_cast<size_t>(std::ranges::find(names, pyapi::ascii(name)) - names.begin());
+  return at < parts.size() ? shadowPlan(parts[at]) : simple(AttributePlan::kStep);
+}
+
 AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name,
                              PyObject* found) {
   PyObject* d = pyapi::fieldBehind(found);
@@ -375,6 +383,8 @@ AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object
     PyObject* encoded = PyDict_GetItemWithError(v.attrs.get(), name);
     return encoded != nullptr ? shadowPlan(decodeShadow(encoded)) : simple(AttributePlan::kRaises);
   }
+  if (Py_TYPE(d) == &PyMemberDescr_Type && shadow.isVirtual() && PySlice_Check(object))
+    return planSlice(rec, shadow, name);
   if (Py_TYPE(d) == &PyMemberDescr_Type && !shadow.isVirtual()) {
     if (!isSlot(d) && isRenamed(rec, object)) return simple(AttributePlan::kStep);
     pyapi::Ref<> value =

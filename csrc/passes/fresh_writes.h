@@ -31,8 +31,8 @@ class FreshWrites {
 
   // Does the operator write, but only to a tensor of the open segment that no deferred instruction names?
   bool isContainedWrite(const ir::Instruction& ins) const;
-  // May the effect run behind the graph? False: it, or a frame that may be left at it, names a tensor that the
-  // segment has written to. True: from now on these tensors are not written to.
+  // May the effect run behind the graph? False: it, or a frame that may be left at it, names a tensor that
+  // the segment has written to. True: from now on these tensors are not written to.
   bool defer(const ir::Instruction& ins);
   // The same for a decision, which always may.
   void ask(const ir::Instruction& ins) { defer(ins); }

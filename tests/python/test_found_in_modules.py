@@ -10,6 +10,7 @@ import numpy
 import pytest
 import torch
 import torch.nn.functional as F
+from fx_recorder import Recorder
 from torch import nn
 from torch.backends import opt_einsum
 
@@ -389,3 +390,52 @@ def test_functions_with_a_forward_under_a_mode(backend: str) -> None:
         kintsugi.wait()
         torch.testing.assert_close(x.grad, y.grad)
     assert compiled.stats().graph_break_count == 0
+
+
+class Window:
+    def __init__(self, values: list[int]) -> None:
+        self.values = values
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return at.start, at.stop, at.step, self.values[at], at.indices(len(self.values))
+        return self.values[at]
+
+
+def parts_of_slices(x: torch.Tensor, window: Window, n: Any) -> Any:
+    given = slice(n, x)
+    same = given.stop is x, given.start is n, given.step is None
+    return x * 2, window[n:], window[:n:2], window[1], slice(4).stop, slice(1, None).start, same
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_parts_of_slices(backend: str) -> None:
+    compiled, window = kintsugi.compile(parts_of_slices, backend=backend), Window([5, 6, 7, 8])
+    for n in (1, 1, 2, -1, None, 3, True, 2.5, 1):
+        results = []
+        for function in (parts_of_slices, compiled):
+            try:
+                results.append(repr(function(torch.ones(2), window, n)))
+            except TypeError as error:
+                results.append(repr(error))
+        assert results[0] == results[1], n
+        kintsugi.wait()
+
+
+def test_parts_of_a_sequential_cut_no_graph() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True), nn.Linear(3, 3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for i in range(len(self.layers)):
+                x = self.layers[i](x)
+            return self.layers[-1](x)
+
+    backend, net = Recorder(), Net()
+    compiled = kintsugi.compile(net, backend=backend)
+    for _ in range(3):
+        x = torch.randn(2, 3)
+        assert torch.equal(compiled(x), net(x))
+    assert len(backend.graphs) == 1
