@@ -616,7 +616,9 @@ class Cutter {
   }
 
   void addToGraph(const Instruction& ins, bool impure) {
-    const bool draws = isImpure(ins) && isDraw(ins);
+    const OperatorTraits traits =
+        ins.op == Op::kAten ? traits_(trace_.opNames[ins.opName]) : OperatorTraits{};
+    const bool draws = isImpure(ins) && (traits.draws || traits.drawsInto);
     body_.push_back({ins, true, impure, draws});
     graphEnd_ = body_.size();
     lastInGraph_ = at_;

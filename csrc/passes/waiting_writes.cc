@@ -24,8 +24,11 @@ ValueId WaitingWrites::olderOf(ValueId value) const {
 // The older tensor that the operator writes to, if it writes to no other.
 ValueId WaitingWrites::targetOf(const Instruction& ins) const {
   const auto operands = trace_.operandsOf(ins);
-  const bool known = ins.op == Op::kAten && ops::isInPlace(trace_.opNames[ins.opName]) && !operands.empty() &&
-                     operands[0].isValue();
+  if (ins.op != Op::kAten) return kUnknown;
+  const std::string& name = trace_.opNames[ins.opName];
+  // Random numbers behind which a decision waits would be drawn twice.
+  const bool known =
+      ops::isInPlace(name) && !traits_(name).drawsInto && !operands.empty() && operands[0].isValue();
   return known ? olderOf(operands[0].id) : kUnknown;
 }
 

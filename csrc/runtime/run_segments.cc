@@ -260,8 +260,15 @@ Outcome Run::leaveSegment(const GraphRun& graph, size_t at, bool gradMode, Outco
   return outcome;
 }
 
-// Moves the generator on as the step does, and keeps the results that are there.
+// Moves the generator on as the step does, and keeps the results that are there, and the tensor that the step
+// writes the numbers to.
 bool Run::drawAgain(const Step& step, const ir::Instruction& ins) {
+  const auto operands = trace_->operandsOf(ins);
+  std::optional<torchapi::TensorBackup> target;
+  if (torchapi::opEffects(trace_->opNames[ins.opName]).writes && !operands.empty() && operands[0].isValue() &&
+      values_[operands[0].id].kind == ValueKind::kTensor) {
+    target.emplace(values_[operands[0].id].tensor, true);
+  }
   std::vector<Value> kept;
   for (uint32_t r = 0; r < ins.resultCount; ++r) {
     kept.push_back(std::exchange(values_[ins.firstResult + r], {}));
@@ -271,7 +278,7 @@ bool Run::drawAgain(const Step& step, const ir::Instruction& ins) {
     torchapi::clear(values_[ins.firstResult + r]);
     values_[ins.firstResult + r] = kept[r];
   }
-  return done;
+  return done && (!target || target->restore());
 }
 
 // Computes the missing results of the graph's instructions before step `at`. Random numbers are drawn again

@@ -98,9 +98,6 @@ bool mayOverlap(const void* a, const void* b) {
   const auto& first = *static_cast<const at::TensorImpl*>(a);
   const auto& second = *static_cast<const at::TensorImpl*>(b);
   if (!first.has_storage() || !second.has_storage() || !isPlain(first) || !isPlain(second)) return true;
-  if (first.unsafe_storage().unsafeGetStorageImpl() != second.unsafe_storage().unsafeGetStorageImpl()) {
-    return false;
-  }
   const MemoryExtent one = memoryExtent(a), other = memoryExtent(b);
   return one.begin < other.end && other.begin < one.end;
 }

@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
@@ -301,3 +302,78 @@ def test_decisions_behind_writes_to_own_tensors_are_in_the_graph(grad: bool) -> 
     assert len(backend.graphs) == 1
     for call, scale in enumerate([1, -1, 1, 3, -3, 40, 1, -40, 5, 1]):
         assert _called(compiled, mine, call, scale, grad) == _called(f, theirs, call, scale, grad), call
+
+
+def _into(p: Tensor) -> None:
+    F.dropout(p, 0.5, True, True)
+
+
+def _uniform_and_more(p: Tensor) -> None:
+    p.uniform_()
+    p.mul_(0).add_(3)
+
+
+RANDOM_WRITES: list[Callable[[Tensor], Any]] = [
+    _into,
+    _uniform_and_more,
+    lambda p: p.normal_(),
+    lambda p: p[1:].bernoulli_(0.5),
+    lambda p: p.mul_(2).exponential_(),
+]
+
+
+@pytest.mark.parametrize("raising", [False, True])
+@pytest.mark.parametrize("write", RANDOM_WRITES)
+def test_random_numbers_in_older_tensors_are_written_once(write: Any, raising: bool) -> None:
+    class Box:
+        table: dict[str, list[Tensor]]
+        key: str
+
+    def f(x: Tensor, p: Tensor, q: Tensor, box: Any) -> Any:
+        y = x * 2
+        write(p)
+        q.mul_(2)
+        if raising:
+            box.table[box.key].append(y)
+        if y.sum() > 0:
+            y = y + 1
+        return y + p.sum()
+
+    compiled = kintsugi.compile(f, backend=Recorder())
+    for call, scale in enumerate([1, 1, -1, 1, -1, -1, 1]):
+        results = []
+        for function in (f, compiled):
+            torch.manual_seed(call)
+            p, box = torch.ones(4), Box()
+            box.table, box.key = {"a": []}, "b" if call in (3, 6) else "a"
+            q = p[1:] if call % 2 else torch.ones(3)
+            made: Any
+            try:
+                made = function(torch.full((4,), float(scale)), p, q, box)
+            except KeyError as error:
+                made = repr(error)
+            results.append(describe((made, p, p._version, q, q._version, torch.rand(2))))
+        assert results[0] == results[1], call
+
+
+@pytest.mark.parametrize("share", [torch.from_numpy, torch.frombuffer])
+def test_memory_of_two_storages_is_one(share: Any) -> None:
+    def f(x: Tensor, a: Tensor, b: Tensor) -> Any:
+        y = x * 2
+        if bool(a):
+            y = y + 1
+        b.add_(1)
+        return y
+
+    outcomes = []
+    for function in (f, kintsugi.compile(f, backend=Recorder())):
+        array = numpy.zeros(1, dtype=numpy.float32)
+        kinds = {"dtype": torch.float32} if share is torch.frombuffer else {}
+        a, b = share(array, **kinds), share(array, **kinds)
+        results = []
+        for call in range(6):
+            if call >= 2:
+                array[:] = 0
+            results.append(function(torch.ones(1), a, b).item())
+        outcomes.append(results)
+    assert outcomes[0] == outcomes[1]

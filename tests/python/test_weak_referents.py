@@ -1,7 +1,10 @@
-"""What weak references refer to: read as attributes are, as long as the trace has done nothing that could end it."""
+"""What weak references refer to. Tensors are read as attributes are, as long as the trace has done nothing that could
+end them; other objects by the call, in each run."""
 
 from __future__ import annotations
 
+import gc
+import re
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -177,6 +180,57 @@ def test_what_has_ended_is_seen_between_calls() -> None:
     assert compiled(x)[0].item() == 3
     del kept
     assert [compiled(x)[0].item() for _ in range(3)] == [1, 1, 1]
+
+
+def _function() -> Any:
+    k = 3
+
+    def h(x: Tensor) -> Tensor:
+        return x * k
+
+    return h
+
+
+class _Holder:
+    def g(self, x: Tensor) -> Tensor:
+        return x * 3
+
+
+def _with_a_function() -> Any:
+    made = _Holder()
+    made.g = _function()  # type: ignore[method-assign]
+    return made
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+@pytest.mark.parametrize(
+    "make, use",
+    [
+        (_function, lambda o, x: o(x)),
+        (lambda: re.compile("b(a+)"), lambda o, x: x * len(o.match("baaa").group(1))),
+        (_with_a_function, lambda o, x: o.g(x)),
+        (lambda: torch.full((3,), 3.0), lambda o, x: x * o),
+    ],
+)
+def test_what_ends_is_not_held_by_traces(make: Any, use: Any, backend: str) -> None:
+    holder: dict[str, Any] = {}
+
+    def f(x: Tensor) -> Any:
+        held = holder["weak"]()
+        return x if held is None else use(held, x)
+
+    compiled = kintsugi.compile(f, backend=backend)
+    re.purge()
+    holder["strong"] = make()
+    holder["weak"] = weakref.ref(holder["strong"])
+    results = []
+    for call in range(6):
+        if call == 3:
+            holder["strong"] = None
+            re.purge()
+            gc.collect()
+        results.append(compiled(torch.ones(3))[0].item())
+    assert results == [3, 3, 3, 1, 1, 1]
 
 
 class Recurrent(nn.Module):

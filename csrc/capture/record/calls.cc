@@ -531,15 +531,17 @@ std::optional<Flow> objectCall(Call& call, const CallContext& outer, Shadow& res
   return model(ctx, result);
 }
 
-// What a weak reference refers to is read as an attribute is. Not behind effects of the trace: they may end
-// it, and then only the call finds that out.
+// A tensor that a weak reference refers to is read as an attribute is. Not behind effects of the trace: they
+// may end it, and then only the call finds that out. Other objects would be held by guards on what is read of
+// them, and their ends may run code.
 std::optional<Flow> referentCall(Call& call, CallContext& ctx, Shadow& result) {
   RecordContext& rec = ctx.rec;
   if (ctx.total() != 0 || ctx.kwnames != nullptr || rec.steps.isBehindEffect()) return std::nullopt;
   if (!call.shadow.isSource() && !call.shadow.isConst()) return std::nullopt;
+  pyapi::Ref<> referent = pyapi::newRef(pyapi::referentOf(call.callable));
+  if (!torchapi::isTensor(referent.get())) return std::nullopt;
   const ir::SourceId source = rec.guards.sourceOf(call.shadow, call.callable);
   rec.guards.guardType(Shadow::source(source), call.callable);
-  pyapi::Ref<> referent = pyapi::newRef(pyapi::referentOf(call.callable));
   result = rec.guards.readSource(SourceKind::kReferent, source, nullptr, 0, referent.get());
   return rec.steps.replaceCall(ctx, std::move(referent));
 }
