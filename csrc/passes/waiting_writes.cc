@@ -45,7 +45,7 @@ int64_t WaitingWrites::elementsOf(ValueId value) const {
 
 bool WaitingWrites::allows(const Instruction& ins) const {
   const ValueId target = targetOf(ins);
-  if (!restorable_ || asksUnknown_ || target == kUnknown || target == kOwn || asked_[target]) return false;
+  if (!restorable_ || asksShared_ || target == kUnknown || target == kOwn || asked_[target]) return false;
   const int64_t elements = elementsOf(target);
   for (uint32_t r = 0; r < ins.resultCount; ++r) {
     const ir::Type& made = trace_.values[ins.firstResult + r];
@@ -60,8 +60,8 @@ void WaitingWrites::ask(const Instruction& ins) {
   ir::collectValues(trace_, trace_.operandsOf(ins), used);
   for (const ValueId value : used) {
     if (trace_.values[value].kind != ir::TypeKind::kTensor || olderOf(value) == kOwn) continue;
-    if (older_[value] != ir::kNone) {
-      asksUnknown_ = true;  // a view
+    if (older_[value] != ir::kNone || written_[value]) {
+      asksShared_ = true;  // a view, or what each run would find to be written to
     } else {
       asked_[value] = true;
       touched_.push_back(value);
@@ -101,7 +101,7 @@ void WaitingWrites::clear() {
   }
   touched_.clear();
   elements_ = 0;
-  asksUnknown_ = false;
+  asksShared_ = false;
   restorable_ = true;
 }
 

@@ -49,7 +49,7 @@ class WaitingWrites {
   std::vector<ir::ValueId> touched_;
   std::vector<bool> asked_, written_;  // by older tensor
   int64_t elements_ = 0;               // of what is written to
-  bool asksUnknown_ = false;           // a question reads memory that is not followed
+  bool asksShared_ = false;            // a question reads what a write may change
   bool restorable_ = true;             // all that is written to
 };
 

@@ -377,3 +377,31 @@ def test_memory_of_two_storages_is_one(share: Any) -> None:
             results.append(function(torch.ones(1), a, b).item())
         outcomes.append(results)
     assert outcomes[0] == outcomes[1]
+
+
+def test_what_is_asked_behind_its_write_is_in_a_graph_that_runs() -> None:
+    def f(x: Tensor, m: Any) -> Any:
+        y = m.linear(x)
+        m.count += 1
+        if m.count > 6:
+            y = y + 1
+        m.size.add_(1)
+        return y * m.size
+
+    runs = []
+
+    def backend(gm: Any, _: Any) -> Any:
+        def run(*args: Any) -> Any:
+            runs.append(gm)
+            return gm.forward(*args)
+
+        return run
+
+    compiled, model = kintsugi.compile(f, backend=backend), Buffers()
+    mine, theirs = copy.deepcopy(model), copy.deepcopy(model)
+    for call in range(5):
+        before = len(runs)
+        assert _called(compiled, mine, call, 1, False) == _called(f, theirs, call, 1, False)
+        assert call == 0 or len(runs) > before
+    for call in range(5, 10):
+        assert _called(compiled, mine, call, 1, False) == _called(f, theirs, call, 1, False)
