@@ -259,9 +259,9 @@ def test_large_operators_pay_for_their_recordings(backend: str) -> None:
     compiled = kintsugi.compile(f, backend=backend)
     x = torch.ones(700, 700)
     ways = ["a", "bb", "ccc", "dddd"]
-    for k in range(40):
+    for k in range(20):
         compiled(x, ways[k % 4])
-    assert compiled.stats().hits >= 10
+    assert compiled.stats().trace_count == 4
 
 
 def test_reset_forgets_what_recordings_have_taken() -> None:
