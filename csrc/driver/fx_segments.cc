@@ -11,7 +11,6 @@
 #include "ir/quiet_ops.h"
 #include "ir/segment_stops.h"
 #include "ir/segments.h"
-#include "passes/extract_segment.h"
 #include "passes/pass_manager.h"
 #include "runtime/guard_explain.h"
 #include "runtime/replay_program.h"

@@ -34,8 +34,7 @@ bool storesResults(std::string_view name);
 using CountsOnce = bool (*)(std::string_view name);
 
 // Nothing: the segment holds a write that is not understood, or it neither writes nor makes tensors of
-// nothing
-// (`torch.zeros()`, which counts one write if a graph calls it).
+// nothing (`torch.zeros()`, which counts one write if a graph calls it).
 std::optional<WriteCounts> writeCounts(const ir::Trace& trace, const ir::SegmentRange& range,
                                        std::span<const ir::SegmentStop> stops, CountsOnce countsOnce,
                                        bool (*writes)(std::string_view name));

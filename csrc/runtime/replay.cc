@@ -6,7 +6,6 @@
 #include <span>
 #include <utility>
 
-#include "ir/value_maker.h"
 #include "pyapi/frame.h"
 #include "pyapi/hook.h"
 #include "pyapi/items.h"

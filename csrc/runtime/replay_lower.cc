@@ -107,8 +107,8 @@ ReplayCode Lowering::run() {
     if (index < recording_.start) {
       continue;
     }
-    if (trace_.code[index].op == Op::kInput) {
-      lowerInput(trace_.code[index]);
+    if (ins.op == Op::kInput) {
+      lowerInput(ins);
     } else {
       lowerStep(index);
     }

@@ -39,8 +39,7 @@ RerunState::RerunState(const SegmentCode& segment, std::span<const Value> inputs
 }
 
 bool RerunState::restore(std::span<const Value> inputs) const {
-  if (segment_.writesUnseen || !isKnown() ||
-      !std::ranges::all_of(backups_, [](const auto& backup) { return backup.restore(); })) {
+  if (!isKnown() || !std::ranges::all_of(backups_, [](const auto& backup) { return backup.restore(); })) {
     return false;
   }
   for (size_t i = 0; i < versions_.size(); ++i) {
@@ -107,9 +106,9 @@ SegmentOutcome failed(const RerunState& before, std::span<const Value> inputs, S
 // A graph that may be rolled back behind its run has to be one that can be.
 bool canRollBack(const SegmentCode& segment, const RerunState& before, std::span<const Value> inputs,
                  const Value* values) {
-  return before.isKnown() && !segment.writesUnseen &&
-         std::ranges::none_of(segment.asked,
-                              [&](ir::ValueId value) { return before.mayWriteTo(inputs, values[value]); });
+  return before.isKnown() && std::ranges::none_of(segment.asked, [&](ir::ValueId value) {
+           return before.mayWriteTo(inputs, values[value]);
+         });
 }
 
 }  // namespace

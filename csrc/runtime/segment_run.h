@@ -94,7 +94,10 @@ class RerunState {
   bool restore(std::span<const torchapi::Value> inputs) const;
   // May the graph write to this tensor?
   bool mayWriteTo(std::span<const torchapi::Value> inputs, const torchapi::Value& tensor) const;
-  bool isKnown() const { return known_ && backups_.size() == segment_.restored.size(); }
+  // False: the graph writes to something of which nothing is known, or no copy could be made.
+  bool isKnown() const {
+    return known_ && !segment_.writesUnseen && backups_.size() == segment_.restored.size();
+  }
 
  private:
   static bool isShared(std::span<const torchapi::Value> inputs, size_t written);

@@ -45,7 +45,21 @@ bool changesNothing(CallContext& ctx, pyapi::Lookup already) {
          ctx.rec.guards.pinMembership(shadow, set, item);
 }
 
-// A change of an older set is an effect. The set can't be read any more in this trace.
+// A change of an older set is an effect. The set can't be read any more in this trace. `varies`: nor is what
+// was in it before guarded, so readers ask the set.
+Flow changeByEffect(CallContext& ctx, const char* method,
+                    const std::vector<std::pair<Shadow, PyObject*>>& arguments, bool varies, Shadow& result) {
+  pyapi::Ref<> set = pyapi::newRef(ctx.args[0]);
+  if (!ctx.rec.heap.emitMethod(method, ctx.shadows[0], set.get(), arguments)) return run(ctx);
+  Flow flow = run(ctx);
+  Overlay& overlay = ctx.rec.objects.makeOverlay(set.get());
+  overlay.dirty = true;
+  overlay.varies = overlay.varies || varies;
+  result = Shadow::constant();
+  return flow;
+}
+
+// add() and discard() of an older set.
 Flow changeOld(CallContext& ctx, const char* method, pyapi::Lookup already, Shadow& result) {
   if (!ctx.shadows[0].isSource() && !ctx.shadows[0].isConst()) return opaqueModel(ctx, result);
   if (changesNothing(ctx, already)) {
@@ -55,16 +69,7 @@ Flow changeOld(CallContext& ctx, const char* method, pyapi::Lookup already, Shad
   if (!ctx.rec.live()) return run(ctx);
   if (isHashedInPython(ctx.args[1])) return opaqueModel(ctx, result);
   ctx.rec.guards.guardType(ctx.shadows[1], ctx.args[1]);  // another one may be, in another call
-  pyapi::Ref<> set = pyapi::newRef(ctx.args[0]);
-  if (!ctx.rec.heap.emitMethod(method, ctx.shadows[0], set.get(), {{ctx.shadows[1], ctx.args[1]}}))
-    return run(ctx);
-  const bool varies = !ctx.shadows[1].isConst();
-  Flow flow = run(ctx);
-  Overlay& overlay = ctx.rec.objects.makeOverlay(set.get());
-  overlay.dirty = true;
-  overlay.varies = overlay.varies || varies;
-  result = Shadow::constant();
-  return flow;
+  return changeByEffect(ctx, method, {{ctx.shadows[1], ctx.args[1]}}, !ctx.shadows[1].isConst(), result);
 }
 
 // The argument is a dict or a view of keys, which objects.iterated() has pinned, and all of them are
@@ -147,18 +152,9 @@ Flow changeModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-// clear(). That of an older set is an effect. What was in the set before is not guarded, so readers ask the
-// set.
 Flow clearModel(CallContext& ctx, Shadow& result) {
   const bool old = ctx.total() == 1 && (ctx.shadows[0].isSource() || ctx.shadows[0].isConst());
-  if (!old) return changeModel(ctx, result);
-  pyapi::Ref<> set = pyapi::newRef(ctx.args[0]);
-  if (!ctx.rec.heap.emitMethod("clear", ctx.shadows[0], set.get(), {})) return run(ctx);
-  Flow flow = run(ctx);
-  Overlay& overlay = ctx.rec.objects.makeOverlay(set.get());
-  overlay.dirty = overlay.varies = true;
-  result = Shadow::constant();
-  return flow;
+  return old ? changeByEffect(ctx, "clear", {}, true, result) : changeModel(ctx, result);
 }
 
 Flow discardModel(CallContext& ctx, Shadow& result) {
