@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "capture/ending_places.h"
 #include "capture/open_attributes.h"
 #include "capture/shadow.h"
 #include "recording/recording.h"
@@ -32,6 +33,7 @@ struct RecorderOptions {
   bool fullgraph = false;                          // a break is an error
   bool (*errorOnBreak)() = nullptr;                // called at a break; true: the break is an error
   const std::unordered_set<PyObject*>* opaqueCodes = nullptr;  // code that is called as an opaque step
+  const EndingPlaces* endingPlaces = nullptr;                  // writes that ended objects in earlier runs
 };
 
 // The result of a recording.

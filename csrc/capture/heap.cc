@@ -85,9 +85,13 @@ bool isDeferrableStore(PyObject* target, PyObject* name) {
 
 }  // namespace
 
-// Emits an effect on something older than the trace. The stored objects escape.
 bool Heap::emitEffect(Op op, const std::vector<std::pair<Shadow, PyObject*>>& parts, PyObject* name) {
+  const ir::StateId before = snapshots_.stateBefore();
+  PyObject* target = parts[0].second;
+  PyObject* key = name != nullptr || parts.size() < 2 ? name : parts[1].second;
+  PyObject* step = writes_.stepFor(op, target, key, before);
   std::vector<Operand> operands;
+  if (step != nullptr) operands.push_back(Operand::constant(guards_.constId(step)));
   for (size_t i = 0; i < parts.size(); ++i) {
     auto [shadow, object] = parts[i];
     shadow = guards_.valueOfTensor(shadow, object);
@@ -98,10 +102,25 @@ bool Heap::emitEffect(Op op, const std::vector<std::pair<Shadow, PyObject*>>& pa
       return false;
     }
     operands.push_back(operand);
-    if (i == 0 && name != nullptr) operands.push_back(trace_.stringOperand(pyapi::encoded(name)));
+    if (i == 0 && name != nullptr) {
+      operands.push_back(step != nullptr ? Operand::constant(guards_.constId(name))
+                                         : trace_.stringOperand(pyapi::encoded(name)));
+    }
   }
+  if (step != nullptr) return emitWriteStep(operands, target);
   size_t at = writer_.emit(op, operands, {}, snapshots_.stateBefore());
-  trace_.code[at].deferrable = op == Op::kSetCell || isDeferrableStore(parts[0].second, name);
+  trace_.code[at].deferrable = op == Op::kSetCell || isDeferrableStore(target, name);
+  return breaks_.isLive();
+}
+
+bool Heap::emitWriteStep(const std::vector<Operand>& operands, PyObject* target) {
+  if (!snapshots_.escapeHandled()) return false;
+  const ir::StateId before = snapshots_.stateBefore();
+  if (!breaks_.isStrict()) {
+    breaks_.noteBreak(diag::Code::KTG0101,
+                      {std::string("the end of what ") + pyapi::typeNameOf(target) + " held"});
+  }
+  writer_.emit(Op::kCall, operands, {{ir::TypeKind::kObject, ir::kNone}}, before);
   return breaks_.isLive();
 }
 

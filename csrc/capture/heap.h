@@ -30,6 +30,7 @@ class Heap final : public EffectWriter {
     TraceWriter& writer;
     SnapshotMaker& snapshots;
     StoreFilter& filter;
+    WriteSteps& writes;
   };
   Heap(const Roles& roles, ir::Trace& trace, Overlays& overlays, VirtualTable& virtuals)
       : breaks_(roles.breaks),
@@ -38,6 +39,7 @@ class Heap final : public EffectWriter {
         writer_(roles.writer),
         snapshots_(roles.snapshots),
         filter_(roles.filter),
+        writes_(roles.writes),
         trace_(trace),
         overlays_(overlays),
         virtuals_(virtuals) {}
@@ -61,7 +63,8 @@ class Heap final : public EffectWriter {
   // Emits the effect for an element of a list.
   bool takeElement(Shadow list, PyObject* object, PyObject* index, Shadow item, PyObject* real);
 
-  // Emits an effect on something older than the trace. The stored objects escape.
+  // Emits an effect on something older than the trace, or a step where the write ends an object of the program
+  // (ending_writes.h). The stored objects escape.
   bool emitEffect(ir::Op op, const std::vector<std::pair<Shadow, PyObject*>>& parts,
                   PyObject* name = nullptr) override;
   // Emits `object.method(args...)` as an effect; the result is not used.
@@ -80,6 +83,7 @@ class Heap final : public EffectWriter {
     bool takes;           // the item is returned
   };
   bool deleteEntry(const Deletion& deletion);
+  bool emitWriteStep(const std::vector<ir::Operand>& operands, PyObject* target);
   bool emitDelete(Shadow target, const Deletion& deletion, Shadow item, PyObject* real);
 
   // True if the dict, or the instance that it belongs to, has been built and others may see it.
@@ -91,6 +95,7 @@ class Heap final : public EffectWriter {
   TraceWriter& writer_;
   SnapshotMaker& snapshots_;
   StoreFilter& filter_;
+  WriteSteps& writes_;
   ir::Trace& trace_;
   Overlays& overlays_;
   VirtualTable& virtuals_;

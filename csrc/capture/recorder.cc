@@ -314,6 +314,10 @@ Flow Recorder::record(ShadowFrame& frame, Activation& act, const Instr& instr) {
     KINTSUGI_CHECK(!context_.live(), "handler of op ", int(instr.op), " did not execute");
     flow = context_.execute(act, instr);
   }
+  if (ending_.isPending()) {
+    ending_.finish(steps_);
+    iteratorsMoved_ = true;
+  }
   if (classVersions_.areExpected()) classVersions_.renew();
   // What ends here may run code that takes items.
   if (!watched_.empty() && flow == Flow::kNext && context_.live() && lifetimes_.closeDropped())

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "capture/context_roles.h"
+#include "capture/ending_writes.h"
 #include "capture/record_context.h"
 #include "capture/recorder_tables.h"
 #include "pyapi/arguments.h"
@@ -120,8 +121,13 @@ class Recorder final : public StepObserver {
   Snapshots snapshots_{
       {breaks_, guards_, objects_, steps_}, document_, exceptions_, facts_, frames_, instruction_, virtuals_};
   TransientStores transient_{{breaks_, guards_, objects_}, transforms_};
-  Heap heap_{
-      {breaks_, guards_, objects_, steps_, snapshots_, transient_}, document_.trace, overlays_, virtuals_};
+  EndingWrites ending_{breaks_,
+                       {options_.endingPlaces, document_.trace, constants_, sources_, kept_, overlays_, blocks_,
+                        classVersions_, pauses_}};
+  Heap heap_{{breaks_, guards_, objects_, steps_, snapshots_, transient_, ending_},
+             document_.trace,
+             overlays_,
+             virtuals_};
   Stores stores_{{breaks_, guards_, guards_, objects_, objects_, heap_, contextRoles_}, frames_, virtuals_};
   Lifetimes lifetimes_{{breaks_, guards_, snapshots_, steps_, callees_},
                        blocks_,

@@ -183,6 +183,17 @@ class EffectWriter {
   ~EffectWriter() = default;
 };
 
+// Writes that end an object of the program. Played by EndingWrites.
+class WriteSteps {
+ public:
+  // Before an instruction that writes. The function to be called as a step in place of the effect; null: the write
+  // runs no code. `key`: the attribute's name or the key of the item. `before`: the state in front of the write.
+  virtual PyObject* stepFor(ir::Op op, PyObject* target, PyObject* key, ir::StateId before) = 0;
+
+ protected:
+  ~WriteSteps() = default;
+};
+
 // Instructions of the trace. Played by Steps.
 class TraceWriter {
  public:

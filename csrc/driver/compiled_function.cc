@@ -407,6 +407,7 @@ capture::RecorderOptions CompiledFunction::recorderOptions() const {
   options.dynamicSizes = &dynamicSizes_;
   options.openAttributes = &openAttributes_;
   options.opaqueCodes = &opaqueCodes_;
+  options.endingPlaces = &endingPlaces_;
   options.pinLikely = !options_.backend && !options_.exporting;  // whose graphs end at guards
   return options;
 }
@@ -649,6 +650,7 @@ void CompiledFunction::reset() {
   openAttributes_.clear();
   opaqueCodes_.clear();
   opaqueCodeRefs_.clear();
+  endingPlaces_.clear();
   failures_ = 0;
   backoff_.succeeded();
   sides_ = {kSideTraceCost, kFreeSideTraces};

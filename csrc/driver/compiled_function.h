@@ -169,6 +169,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   std::shared_ptr<runtime::CompiledTrace> adopted(PyObject* data, std::string& problem);
   // Side exits (side_recording.cc)
   bool shouldRecord(runtime::CompiledTrace& trace, uint32_t guard) override;
+  void noteEndingWrite(runtime::CompiledTrace& trace, ir::StateId state) override;
   uint64_t completeRuns();
   PyObject* run(runtime::ExitContext context, std::vector<runtime::FrameImage> images) override;
   void linkSide(runtime::ExitContext& context, recording::Recording recording);
@@ -221,6 +222,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   capture::OpenAttributes openAttributes_;                   // of classes
   std::unordered_set<PyObject*> opaqueCodes_;
   std::vector<pyapi::Ref<>> opaqueCodeRefs_;
+  capture::EndingPlaces endingPlaces_;
   size_t failures_ = 0;
   Backoff backoff_;  // of calls without a trace that are to be recorded
   Allowance sides_{kSideTraceCost, kFreeSideTraces};

@@ -4,6 +4,7 @@
 // are let pass, so that a number that is always new costs little. A guard keeps a few side traces and a
 // callable keeps `sideTraceLimit`; past that, the least recently used one is evicted. No exit is excluded
 // from recording forever.
+#include <algorithm>
 #include <utility>
 
 #include "capture/side_start.h"
@@ -63,6 +64,18 @@ bool CompiledFunction::shouldRecord(runtime::CompiledTrace& trace, uint32_t guar
   }
   return !isRecording() && !interpretAll() && !pyapi::isTracing(PyThreadState_Get()) &&
          !cache_.isRecording() && torchapi::GlobalState::current().recordable();
+}
+
+// What was recorded up to now takes the write as an effect that runs no code. So the next call is recorded anew, once
+// for each such write.
+void CompiledFunction::noteEndingWrite(runtime::CompiledTrace& trace, ir::StateId state) {
+  const ir::FrameState& frame = trace.trace().states[state];
+  if (!endingPlaces_.add(trace.recording().consts[frame.code].get(), frame.pc)) return;
+  const auto roots = cache_.traces();
+  const bool root = std::ranges::any_of(roots, [&](const auto& one) { return one.get() == &trace; });
+  for (const auto& one : roots) {
+    if (!root || one.get() == &trace) one->dead = true;
+  }
 }
 
 PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtime::FrameImage> images) {

@@ -45,6 +45,8 @@ class ExitHandler {
   virtual ~ExitHandler() = default;
   // An exit at a guard that no side trace covers. True: collect an ExitContext and call run().
   virtual bool shouldRecord(CompiledTrace& trace, uint32_t guard) = 0;
+  // The run has left at `state` in front of a write that ends an object, so that code of the program runs.
+  virtual void noteEndingWrite(CompiledTrace& trace, ir::StateId state) = 0;
   // Runs the frames to their end (recording or not), like runFrames(): a new reference, or null with an
   // exception pending.
   virtual PyObject* run(ExitContext context, std::vector<FrameImage> images) = 0;

@@ -23,6 +23,7 @@
 #include "runtime/work_clock.h"
 #include "support/check.h"
 #include "support/fault.h"
+#include "torchapi/ended_objects.h"
 #include "torchapi/op_effects.h"
 #include "torchapi/profiler_range.h"
 #include "torchapi/python_object.h"
@@ -387,6 +388,12 @@ Outcome Run::executeEffect(const Step& step, const ir::Instruction& ins) {
   if (operands.size() > 2 && !make.get(operands[2], second)) {
     return Outcome::kRaise;
   }
+  const pyapi::End end =
+      torchapi::endOfReplaced(ins.op, target.get(), step.names ? step.names.get() : first.get());
+  if (end == pyapi::End::kRuns && repeatsNothing(step, step.index)) {
+    endsObject = true;
+    return Outcome::kExit;
+  }
   int status = -1;
   switch (ins.op) {
     case Op::kSetAttr:
@@ -430,6 +437,7 @@ Outcome Run::executeEffect(const Step& step, const ir::Instruction& ins) {
   if (status < 0) return Outcome::kRaise;
   noteWrite(ins, target.get(), step.names ? step.names.get() : first.get(),
             step.names || ins.op == Op::kSetItem || ins.op == Op::kAddItem ? second.get() : nullptr);
+  if (end != pyapi::End::kQuiet) leaveIfChanged();
   return Outcome::kNext;
 }
 
@@ -687,6 +695,7 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args,
     if (!raising) {
       owner.sideExits.fetch_add(1, std::memory_order_relaxed);
       reportSideExit(run.owner(), run.exitState);
+      if (run.endsObject && handler != nullptr) handler->noteEndingWrite(run.owner(), run.exitState);
       if (run.exitGuard != ir::kNone && handler != nullptr &&
           handler->shouldRecord(run.owner(), run.exitGuard)) {
         context.emplace(ExitContext{.trace = run.owner().shared_from_this(),

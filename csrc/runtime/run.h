@@ -108,6 +108,8 @@ class Run {
   // The guard instruction at which the run left; kNone: it left elsewhere, since a value was not of the
   // recorded kind.
   uint32_t exitGuard = ir::kNone;
+  // The run left in front of a write that ends an object, so that code of the program runs.
+  bool endsObject = false;
 
   PyObject* result = nullptr;
   ir::StateId exitState = ir::kNone;

@@ -19,6 +19,11 @@ struct FakeFilter final : StoreFilter {
   }
 };
 
+struct FakeWriteSteps final : WriteSteps {
+  PyObject* step = nullptr;  // for all writes
+  PyObject* stepFor(Op, PyObject*, PyObject*, ir::StateId) override { return step; }
+};
+
 struct Fixture {
   test::FakeBreaks breaks;
   test::FakeGuards guards;
@@ -29,7 +34,8 @@ struct Fixture {
   test::FakeWriter writer{trace};
   test::FakeSnapshots snapshots{virtuals, trace};
   FakeFilter filter;
-  Heap heap{{breaks, guards, containers, writer, snapshots, filter}, trace, overlays, virtuals};
+  FakeWriteSteps writes;
+  Heap heap{{breaks, guards, containers, writer, snapshots, filter, writes}, trace, overlays, virtuals};
   pyapi::Ref<> key = value("'key'");
   pyapi::Ref<> item = value("object()");
 
@@ -57,6 +63,19 @@ TEST(Heap, StoresIntoAnOldDictAsAnEffect) {
   EXPECT_EQ(overlay->entries.find(f.key.get())->shadow, Shadow::value(9));
   EXPECT_TRUE(overlay->lengthUnknown());      // no guard says that the key was missing
   EXPECT_EQ(PyDict_GET_SIZE(dict.get()), 0);  // the caller executes the store
+}
+
+TEST(Heap, StoresAsAStepWhereTheWriteEndsAnObject) {
+  Fixture f;
+  const pyapi::Ref<> dict = value("{}"), function = value("len");
+  f.writes.step = function.get();
+  ASSERT_TRUE(f.heap.storeItem(Shadow::source(2), dict.get(), f.key.get(), Shadow::value(9), f.item.get()));
+  EXPECT_EQ(f.only().op, Op::kCall);
+  ASSERT_EQ(f.only().operands.size(), 4U);
+  EXPECT_EQ(f.only().operands[1].id, 2U);
+  EXPECT_EQ(f.snapshots.constants.pool.at(f.only().operands[2].id), f.key.get());
+  EXPECT_EQ(f.only().operands[3].id, 9U);
+  EXPECT_FALSE(f.isDeferrable());
 }
 
 TEST(Heap, StoresIntoADictOfTheTraceInItsShadowsAlone) {
