@@ -26,8 +26,8 @@ PyObject* EndingWrites::stepFor(Op op, PyObject* target, PyObject* key, ir::Stat
   if (!pending_) ending_.clear();
   const size_t known = ending_.size();
   const ir::FrameState& frame = tables_.trace.states[before];
-  const bool seen = tables_.places != nullptr &&
-                    tables_.places->contains(tables_.constants.at(frame.code), frame.pc);
+  const bool seen =
+      tables_.places != nullptr && tables_.places->contains(tables_.constants.at(frame.code), frame.pc);
   if (!endsSomething(op, target, key) && !seen) {
     ending_.resize(known);
     return nullptr;

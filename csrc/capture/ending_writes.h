@@ -2,10 +2,9 @@
 // callback of a weak reference, the `finally` of a generator that waits.
 //
 // Such code may change anything, so the write is an opaque step of the trace, behind which everything is read
-// again. So is each write that was seen to do this in an earlier run (EndingPlaces), whatever is there now, and
-// one that leaves a weak reference empty.
-// The recorder itself holds objects that the trace has read. Those that the write ends go right behind its
-// instruction, where the program lets go of them.
+// again. So is each write that was seen to do this in an earlier run (EndingPlaces), whatever is there now,
+// and one that leaves a weak reference empty. The recorder itself holds objects that the trace has read.
+// Those that the write ends go right behind its instruction, where the program lets go of them.
 //
 // Ownership: borrows the tables; EndingPlaces belong to the callable and hold its code objects. Thread: the
 // recording one, GIL held. Example: self.handle = Handle()

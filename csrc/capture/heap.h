@@ -63,8 +63,8 @@ class Heap final : public EffectWriter {
   // Emits the effect for an element of a list.
   bool takeElement(Shadow list, PyObject* object, PyObject* index, Shadow item, PyObject* real);
 
-  // Emits an effect on something older than the trace, or a step where the write ends an object of the program
-  // (ending_writes.h). The stored objects escape.
+  // Emits an effect on something older than the trace, or a step where the write ends an object of the
+  // program (ending_writes.h). The stored objects escape.
   bool emitEffect(ir::Op op, const std::vector<std::pair<Shadow, PyObject*>>& parts,
                   PyObject* name = nullptr) override;
   // Emits `object.method(args...)` as an effect; the result is not used.

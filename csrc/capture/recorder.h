@@ -122,8 +122,8 @@ class Recorder final : public StepObserver {
       {breaks_, guards_, objects_, steps_}, document_, exceptions_, facts_, frames_, instruction_, virtuals_};
   TransientStores transient_{{breaks_, guards_, objects_}, transforms_};
   EndingWrites ending_{breaks_,
-                       {options_.endingPlaces, document_.trace, constants_, sources_, kept_, overlays_, blocks_,
-                        classVersions_, pauses_}};
+                       {options_.endingPlaces, document_.trace, constants_, sources_, kept_, overlays_,
+                        blocks_, classVersions_, pauses_}};
   Heap heap_{{breaks_, guards_, objects_, steps_, snapshots_, transient_, ending_},
              document_.trace,
              overlays_,

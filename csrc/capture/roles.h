@@ -186,8 +186,9 @@ class EffectWriter {
 // Writes that end an object of the program. Played by EndingWrites.
 class WriteSteps {
  public:
-  // Before an instruction that writes. The function to be called as a step in place of the effect; null: the write
-  // runs no code. `key`: the attribute's name or the key of the item. `before`: the state in front of the write.
+  // Before an instruction that writes. The function to be called as a step in place of the effect; null: the
+  // write runs no code. `key`: the attribute's name or the key of the item. `before`: the state in front of
+  // the write.
   virtual PyObject* stepFor(ir::Op op, PyObject* target, PyObject* key, ir::StateId before) = 0;
 
  protected:

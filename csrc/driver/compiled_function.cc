@@ -620,6 +620,10 @@ bool CompiledFunction::install(recording::Recording recording, const pyapi::Argu
   return kept;
 }
 
+TracePasses CompiledFunction::tracePasses(const recording::Recording& recording) const {
+  return {options_.backend || options_.native.enabled, options_.native.enabled, recording.gradients};
+}
+
 void CompiledFunction::keepTrace(std::shared_ptr<runtime::CompiledTrace> trace, const char* origin) {
   cache_.setLimit(options_.hasRecompileLimit ? options_.recompileLimit : settings().recompileLimit);
   if (!noteIdle(*trace) && hasSteps(trace->recording())) addEvidence(Payoff::kSteps);

@@ -157,9 +157,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   // After a recorded call: lists the breaks and calls `failed` or `keep` (false: an exception is pending).
   PyObject* conclude(RecordedCall recorded, const std::function<void(capture::CaptureResult&)>& failed,
                      const std::function<bool(capture::CaptureResult&)>& keep);
-  TracePasses tracePasses(const recording::Recording& recording) const {
-    return {options_.backend || options_.native.enabled, options_.native.enabled, recording.gradients};
-  }
+  TracePasses tracePasses(const recording::Recording& recording) const;
   void logTrace(const runtime::CompiledTrace& trace, const std::string& what);
   std::string titleOf(const ir::Trace& trace) const;
   bool install(recording::Recording recording, const pyapi::Arguments& args);

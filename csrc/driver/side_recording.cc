@@ -66,8 +66,8 @@ bool CompiledFunction::shouldRecord(runtime::CompiledTrace& trace, uint32_t guar
          !cache_.isRecording() && torchapi::GlobalState::current().recordable();
 }
 
-// What was recorded up to now takes the write as an effect that runs no code. So the next call is recorded anew, once
-// for each such write.
+// What was recorded up to now takes the write as an effect that runs no code. So the next call is recorded
+// anew, once for each such write.
 void CompiledFunction::noteEndingWrite(runtime::CompiledTrace& trace, ir::StateId state) {
   const ir::FrameState& frame = trace.trace().states[state];
   if (!endingPlaces_.add(trace.recording().consts[frame.code].get(), frame.pc)) return;

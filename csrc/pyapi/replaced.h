@@ -40,7 +40,8 @@ struct EndRules {
   // Are these the globals of a library whose callbacks of weak references only keep its own tables?
   bool (*isLibrary)(PyObject* globals) = nullptr;
   const OwnReferences& own;
-  std::vector<PyObject*>* ending = nullptr;  // gets the objects that end then and of which `own` knew; null: not asked
+  std::vector<PyObject*>* ending =
+      nullptr;  // gets the objects that end then and of which `own` knew; null: not asked
 };
 
 // `object` (null: none) loses a reference.

@@ -1,7 +1,8 @@
-// The callees of steps that write to an object of the program: `call #0, $1, #2, %3` is `container[key] = value`.
+// The callees of steps that write to an object of the program: `call #0, $1, #2, %3` is `container[key] =
+// value`.
 //
-// They do what the generic setters do, past a `__setattr__` or `__setitem__` of the class, whose code has been
-// recorded. Each is made once, at its first use. Borrowed, never freed. The GIL is needed.
+// They do what the generic setters do, past a `__setattr__` or `__setitem__` of the class, whose code has
+// been recorded. Each is made once, at its first use. Borrowed, never freed. The GIL is needed.
 #pragma once
 
 #include "pyapi/items.h"

@@ -128,161 +128,179 @@ def _deep(n: int) -> Any:
 module_global: Any = None
 
 
-def _places() -> dict[str, Callable[[], tuple[Callable[..., Any], Callable[[], None]]]]:
-    """Writes: name -> what makes (a function of `x` and the new object, what drops the last object)."""
+Made = tuple[
+    Callable[..., Any], Callable[[], None]
+]  # a function of `x` and the new object, and what drops the last
 
-    def attribute(made: Callable[[], Any]) -> Callable[[], tuple[Any, Any]]:
-        def make() -> tuple[Any, Any]:
-            holder = made()
-            holder.held = None
+PLACES: dict[str, Callable[[], Made]] = {}  # writes
 
-            def call(x: torch.Tensor, new: Any) -> Any:
-                holder.held = new
-                return x * state["k"], len(log)
 
-            return call, lambda: setattr(holder, "held", None)
-
+def place(name: str) -> Callable[[Callable[[], Made]], Callable[[], Made]]:
+    def add(make: Callable[[], Made]) -> Callable[[], Made]:
+        PLACES[name] = make
         return make
 
-    def item(made: Callable[[], Any], key: Any) -> Callable[[], tuple[Any, Any]]:
-        def make() -> tuple[Any, Any]:
-            container = made()
+    return add
 
-            def call(x: torch.Tensor, new: Any) -> Any:
-                container[key] = new
-                return x * state["k"], len(log)
 
-            return call, lambda: container.__setitem__(key, None)
-
-        return make
-
-    def deletes() -> tuple[Any, Any]:
-        holder = Holder()
+def _attribute_of(made: Callable[[], Any]) -> Callable[[], Made]:
+    def make() -> Made:
+        holder = made()
         holder.held = None
 
         def call(x: torch.Tensor, new: Any) -> Any:
-            holder.other = new
-            del new, holder.held
-            y = x * state["k"]
-            holder.held = holder.other
-            del holder.other
-            return y, len(log)
-
-        return call, lambda: setattr(holder, "held", None)
-
-    def deletes_key() -> tuple[Any, Any]:
-        table: dict[str, Any] = {"a": None}
-
-        def call(x: torch.Tensor, new: Any) -> Any:
-            del table["a"]
-            y = x * state["k"]
-            table["a"] = new
-            return y, len(log)
-
-        return call, table.clear
-
-    def part() -> tuple[Any, Any]:
-        items: list[Any] = [None, None, 1]
-
-        def call(x: torch.Tensor, new: Any) -> Any:
-            items[:2] = [new, 2]
+            holder.held = new
             return x * state["k"], len(log)
 
-        return call, items.clear
+        return call, lambda: setattr(holder, "held", None)
 
-    def cell() -> tuple[Any, Any]:
-        held: Any = None
+    return make
+
+
+def _item_of(made: Callable[[], Any], key: Any) -> Callable[[], Made]:
+    def make() -> Made:
+        container = made()
 
         def call(x: torch.Tensor, new: Any) -> Any:
-            nonlocal held
-            held = new
+            container[key] = new
             return x * state["k"], len(log)
 
-        def drop() -> None:
-            nonlocal held
-            held = None
+        return call, lambda: container.__setitem__(key, None)
 
-        return call, drop
-
-    def of_the_module() -> tuple[Any, Any]:
-        def call(x: torch.Tensor, new: Any) -> Any:
-            global module_global
-            module_global = new
-            return x * state["k"], len(log)
-
-        return call, lambda: globals().__setitem__("module_global", None)
-
-    def read_before() -> tuple[Any, Any]:
-        holder = Holder()
-        holder.held = None
-
-        def call(x: torch.Tensor, new: Any) -> Any:
-            was = 0 if holder.held is None else 1
-            before = state["k"], len(log)
-            holder.held = new
-            return x * state["k"] + was, len(log), before
-
-        return call, lambda: setattr(holder, "held", None)
-
-    def decides() -> tuple[Any, Any]:
-        holder = Holder()
-        holder.held = None
-
-        def call(x: torch.Tensor, new: Any) -> Any:
-            y = x.sin() + 1
-            holder.held = new
-            y = y.exp() if state["k"] % 2 else y.cos()
-            return y + len(log), state["k"]
-
-        return call, lambda: setattr(holder, "held", None)
-
-    def in_a_module() -> tuple[Any, Any]:
-        net = torch.nn.Linear(3, 3)
-        net.held = None  # type: ignore[assignment]
-
-        def call(x: torch.Tensor, new: Any) -> Any:
-            y = net(x)
-            net.held = new
-            return y * state["k"], len(log)
-
-        return call, lambda: setattr(net, "held", None)
-
-    def called() -> tuple[Any, Any]:
-        holder = Holder()
-        holder.held = None
-
-        def put(new: Any) -> int:
-            holder.held = new
-            return len(log)
-
-        def call(x: torch.Tensor, new: Any) -> Any:
-            return x + put(new), state["k"]
-
-        return call, lambda: setattr(holder, "held", None)
-
-    return {
-        "attribute": attribute(Holder),
-        "slot": attribute(Slotted),
-        "property": attribute(Property),
-        "setattr hook": attribute(Hooked),
-        "list": item(lambda: [None, 2], 0),
-        "list from its end": item(lambda: [1, None], -1),
-        "dict": item(lambda: {"a": None}, "a"),
-        "ordered dict": item(lambda: collections.OrderedDict(a=None), "a"),
-        "dict with a hook": item(lambda: Keeps(a=None), "a"),
-        "deleted attribute": deletes,
-        "deleted key": deletes_key,
-        "slice": part,
-        "cell": cell,
-        "global": of_the_module,
-        "read before": read_before,
-        "decides": decides,
-        "module": in_a_module,
-        "called": called,
-    }
+    return make
 
 
-PLACES = _places()
+place("attribute")(_attribute_of(Holder))
+place("slot")(_attribute_of(Slotted))
+place("property")(_attribute_of(Property))
+place("setattr hook")(_attribute_of(Hooked))
+place("list")(_item_of(lambda: [None, 2], 0))
+place("list from its end")(_item_of(lambda: [1, None], -1))
+place("dict")(_item_of(lambda: {"a": None}, "a"))
+place("ordered dict")(_item_of(lambda: collections.OrderedDict(a=None), "a"))
+place("dict with a hook")(_item_of(lambda: Keeps(a=None), "a"))
+
+
+@place("deleted attribute")
+def deletes() -> Made:
+    holder = Holder()
+    holder.held = None
+
+    def call(x: torch.Tensor, new: Any) -> Any:
+        holder.other = new
+        del new, holder.held
+        y = x * state["k"]
+        holder.held = holder.other
+        del holder.other
+        return y, len(log)
+
+    return call, lambda: setattr(holder, "held", None)
+
+
+@place("deleted key")
+def deletes_key() -> Made:
+    table: dict[str, Any] = {"a": None}
+
+    def call(x: torch.Tensor, new: Any) -> Any:
+        del table["a"]
+        y = x * state["k"]
+        table["a"] = new
+        return y, len(log)
+
+    return call, table.clear
+
+
+@place("slice")
+def part() -> Made:
+    items: list[Any] = [None, None, 1]
+
+    def call(x: torch.Tensor, new: Any) -> Any:
+        items[:2] = [new, 2]
+        return x * state["k"], len(log)
+
+    return call, items.clear
+
+
+@place("cell")
+def cell() -> Made:
+    held: Any = None
+
+    def call(x: torch.Tensor, new: Any) -> Any:
+        nonlocal held
+        held = new
+        return x * state["k"], len(log)
+
+    def drop() -> None:
+        nonlocal held
+        held = None
+
+    return call, drop
+
+
+@place("global")
+def of_the_module() -> Made:
+    def call(x: torch.Tensor, new: Any) -> Any:
+        global module_global
+        module_global = new
+        return x * state["k"], len(log)
+
+    return call, lambda: globals().__setitem__("module_global", None)
+
+
+@place("read before")
+def read_before() -> Made:
+    holder = Holder()
+    holder.held = None
+
+    def call(x: torch.Tensor, new: Any) -> Any:
+        was = 0 if holder.held is None else 1
+        before = state["k"], len(log)
+        holder.held = new
+        return x * state["k"] + was, len(log), before
+
+    return call, lambda: setattr(holder, "held", None)
+
+
+@place("decides")
+def decides() -> Made:
+    holder = Holder()
+    holder.held = None
+
+    def call(x: torch.Tensor, new: Any) -> Any:
+        y = x.sin() + 1
+        holder.held = new
+        y = y.exp() if state["k"] % 2 else y.cos()
+        return y + len(log), state["k"]
+
+    return call, lambda: setattr(holder, "held", None)
+
+
+@place("module")
+def in_a_module() -> Made:
+    net = torch.nn.Linear(3, 3)
+    net.held = None  # type: ignore[assignment]
+
+    def call(x: torch.Tensor, new: Any) -> Any:
+        y = net(x)
+        net.held = new
+        return y * state["k"], len(log)
+
+    return call, lambda: setattr(net, "held", None)
+
+
+@place("called")
+def called() -> Made:
+    holder = Holder()
+    holder.held = None
+
+    def put(new: Any) -> int:
+        holder.held = new
+        return len(log)
+
+    def call(x: torch.Tensor, new: Any) -> Any:
+        return x + put(new), state["k"]
+
+    return call, lambda: setattr(holder, "held", None)
 
 
 def _run(place: str, maker: str, compile: Callable[[Any], Any], settled: Callable[[], Any]) -> list[Any]:
