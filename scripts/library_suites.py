@@ -3,6 +3,7 @@
     library_suites.py run [NAME ...]         what the results have not yet (a run can be cut at any time)
     library_suites.py table                  what the results say
     library_suites.py lost [NAME ...]        the tests that pass in eager mode alone, with their errors
+    library_suites.py slow [NAME ...]        the tests that take much longer compiled
 
 bench/models/suites.toml lists the suites. Each library is installed into an environment under --cache that sees this
 project's packages, and its source package is unpacked there. Some test files at a time run in a process of their own,
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -28,9 +30,10 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SUITES = ROOT / "bench" / "models" / "suites.toml"
 COMMON = ("pytest==9.2.0", "hypothesis==6.170.15", "parameterized", "expecttest", "scipy")
-BUILDERS = ("setuptools", "setuptools-scm", "wheel", "hatchling", "hatch-vcs", "poetry-core", "flit_core")
+BUILDERS = ("setuptools>=77,<82", "setuptools-scm", "wheel", "hatchling", "hatch-vcs", "poetry-core", "flit_core", "pdm-backend")
 PATIENCE = 4  # compiled runs may take this many times as long as eager ones, and a minute more
 LONGEST_INSTALL = 1200.0
+SLOW_SECONDS, SLOW_TIMES = 2.0, 10.0  # a test is slow that takes longer than both
 
 Row = dict[str, Any]
 
@@ -52,6 +55,7 @@ class Suite:
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     together: int = 40
     every: int = 1
+    offset: int = 0
     seconds: float = 300.0
     files: dict[str, str] = dataclasses.field(default_factory=dict)
     excluded: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -74,7 +78,10 @@ class Environment:
         self.python = folder / "venv" / "bin" / "python"
 
     def _pip(self, *arguments: str) -> None:
-        command = [self.python, "-m", "pip", *arguments, "-q", "--disable-pip-version-check"]
+        # What a library asks for may not bring a torch of its own: it would hide the project's.
+        ours = self.folder / "constraints.txt"
+        ours.write_text(f"torch=={importlib.metadata.version('torch').partition('+')[0]}\n")
+        command = [self.python, "-m", "pip", *arguments, "-c", ours, "-q", "--disable-pip-version-check"]
         subprocess.run(command, check=True, timeout=LONGEST_INSTALL)
 
     def prepare(self) -> None:
@@ -191,6 +198,7 @@ def run_files(
             "PYTHONPATH": f"{ROOT / 'scripts'}:{source}:{env.own_packages(suite)}",
             "KINTSUGI_SUITE_SELECTED": str(selected),
             "KINTSUGI_SUITE_EVERY": str(suite.every),
+            "KINTSUGI_SUITE_OFFSET": str(suite.offset),
             "KINTSUGI_SUITE_DECLARES": "\n".join(suite.declares),
             "KINTSUGI_SUITE_OUTCOMES": str(notes),
             "OMP_NUM_THREADS": "1",
@@ -362,9 +370,21 @@ def show_lost(options: argparse.Namespace) -> None:
                 print(test.get("error", test["outcome"])[-options.most :])
 
 
+def show_slow(options: argparse.Namespace) -> None:
+    for (name, _), row in read(options.results).items():
+        if options.names and name not in options.names:
+            continue
+        before = {test["test"]: test.get("seconds", 0.0) for test in row["none"]["tests"]}
+        for mode in options.modes.split(","):
+            for test in row.get(mode, {}).get("tests", ()):
+                eager, now = before.get(test["test"], 0.0), test.get("seconds", 0.0)
+                if now > SLOW_SECONDS and now > SLOW_TIMES * eager:
+                    print(f"{name} {mode}: {eager} s in eager mode, {now} s: {test['test']}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("command", choices=["run", "table", "lost"])
+    parser.add_argument("command", choices=["run", "table", "lost", "slow"])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--modes", default="native")
     parser.add_argument("--file", default="", help="only files whose path has this part")
@@ -373,7 +393,7 @@ def main() -> None:
     parser.add_argument("--cache", type=pathlib.Path, default=ROOT / "build" / "libraries")
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "build" / "suites.jsonl")
     options = parser.parse_intermixed_args()
-    {"run": run, "table": table, "lost": show_lost}[options.command](options)
+    {"run": run, "table": table, "lost": show_lost, "slow": show_slow}[options.command](options)
 
 
 if __name__ == "__main__":

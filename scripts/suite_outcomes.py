@@ -2,7 +2,7 @@
 
 One line of JSON for each test when it begins and when it is done, so that a run that dies or is stopped says which test
 it was in, and what came before. With a list of tests, only these run; without, each
-n-th.
+n-th, from an offset on.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import torch
 _OUTCOMES = os.environ["KINTSUGI_SUITE_OUTCOMES"]
 _SELECTED = pathlib.Path(os.environ["KINTSUGI_SUITE_SELECTED"])
 _EVERY = int(os.environ["KINTSUGI_SUITE_EVERY"])
+_OFFSET = int(os.environ["KINTSUGI_SUITE_OFFSET"])
 
 # Operators of extensions that are not there: whoever registers something for them can be imported, none can be called.
 _DECLARED = []
@@ -36,7 +37,7 @@ def _write(row: dict[str, Any]) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     selected = json.loads(_SELECTED.read_text())
-    names = {item.nodeid for item in items[::_EVERY]} if selected is None else set(selected)
+    names = {item.nodeid for item in items[_OFFSET % _EVERY :: _EVERY]} if selected is None else set(selected)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in names])
     items[:] = [item for item in items if item.nodeid in names]
 
@@ -53,6 +54,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when == "call" or report.outcome != "passed":
         row = {"test": report.nodeid, "outcome": report.outcome, "when": report.when}
+        row["seconds"] = round(report.duration, 2)
         if report.failed:
             row["error"] = report.longreprtext[-4000:]
         _write(row)

@@ -21,6 +21,7 @@ OTHERS: dict[str, str] = {
     "KINTSUGI_LEAK_ROUNDS": "rounds of the leak tests",
     "KINTSUGI_SUITE_DECLARES": "operators that scripts/library_suites.py declares for a suite",
     "KINTSUGI_SUITE_EVERY": "each how many-th test of a suite runs",
+    "KINTSUGI_SUITE_OFFSET": "the first of each so many tests that scripts/library_suites.py runs",
     "KINTSUGI_SUITE_SELECTED": "where scripts/library_suites.py has the chosen tests written",
     "KINTSUGI_SUITE_OUTCOMES": "where scripts/library_suites.py has the outcomes of tests written",
     "KINTSUGI_TEST_DEVICE": "where the inputs of the Python tests' cases are, as cuda",
