@@ -30,7 +30,16 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SUITES = ROOT / "bench" / "models" / "suites.toml"
 COMMON = ("pytest==9.2.0", "hypothesis==6.170.15", "parameterized", "expecttest", "scipy")
-BUILDERS = ("setuptools>=77,<82", "setuptools-scm", "wheel", "hatchling", "hatch-vcs", "poetry-core", "flit_core", "pdm-backend")
+BUILDERS = (
+    "setuptools>=77,<82",
+    "setuptools-scm",
+    "wheel",
+    "hatchling",
+    "hatch-vcs",
+    "poetry-core",
+    "flit_core",
+    "pdm-backend",
+)
 PATIENCE = 4  # compiled runs may take this many times as long as eager ones, and a minute more
 LONGEST_INSTALL = 1200.0
 SLOW_SECONDS, SLOW_TIMES = 2.0, 10.0  # a test is slow that takes longer than both

@@ -23,15 +23,11 @@ constexpr uint32_t maskOf(std::initializer_list<VirtualKind> kinds) {
   for (const VirtualKind kind : kinds) mask |= 1u << static_cast<uint32_t>(kind);
   return mask;
 }
-constexpr uint32_t kSimpleKinds =
-    maskOf({VirtualKind::kTuple, VirtualKind::kList, VirtualKind::kDict, VirtualKind::kCell,
-            VirtualKind::kFunction, VirtualKind::kMethod, VirtualKind::kIterator, VirtualKind::kDictView,
-            VirtualKind::kSlice, VirtualKind::kZip, VirtualKind::kEnumerate, VirtualKind::kMap,
-            VirtualKind::kRange, VirtualKind::kDeque, VirtualKind::kGenerator});
-
-// These kinds hold more: an exception the frames that it has passed.
-constexpr uint32_t kComplexKinds =
-    maskOf({VirtualKind::kInstance, VirtualKind::kException, VirtualKind::kTraceback});
+constexpr uint32_t kQuietKinds = maskOf(
+    {VirtualKind::kTuple, VirtualKind::kList, VirtualKind::kDict, VirtualKind::kCell, VirtualKind::kFunction,
+     VirtualKind::kMethod, VirtualKind::kIterator, VirtualKind::kDictView, VirtualKind::kSlice,
+     VirtualKind::kZip, VirtualKind::kEnumerate, VirtualKind::kMap, VirtualKind::kRange, VirtualKind::kDeque,
+     VirtualKind::kGenerator, VirtualKind::kInstance, VirtualKind::kException, VirtualKind::kTraceback});
 
 // How many references `holder` has to `part`.
 Py_ssize_t timesHeld(PyObject* holder, PyObject* part) {
@@ -68,7 +64,7 @@ bool hasFinalizer(PyObject* object) {
 }
 
 bool mayBeDropped(const Virtual& v) {
-  return (kSimpleKinds >> static_cast<uint32_t>(v.kind) & 1) != 0 && v.object && !v.shared;
+  return (kQuietKinds >> static_cast<uint32_t>(v.kind) & 1) != 0 && v.object && !v.shared;
 }
 
 }  // namespace
@@ -104,12 +100,8 @@ void DeadObjects::sweep() {
   }
 }
 
-void DeadObjects::sweepInstances() {
-  const auto mayGo = [this](uint32_t id) {
-    const Virtual& v = virtuals_.at(id);
-    return v.object && !v.shared &&
-           ((kSimpleKinds | kComplexKinds) >> static_cast<uint32_t>(v.kind) & 1) != 0;
-  };
+void DeadObjects::sweepAll() {
+  const auto mayGo = [this](uint32_t id) { return mayBeDropped(virtuals_.at(id)); };
   for (size_t i = live_.size(); i-- > 0;) {
     Virtual& v = virtuals_.at(live_[i]);
     if (!mayGo(live_[i])) {

@@ -1,9 +1,10 @@
 // Drops objects that the trace has made and that only the recorder still holds. Their identity can't be asked
 // for any more. Without this, a recording would keep the result of every layer that was ever in an argument
-// tuple, and a first call would need many times eager's memory.
+// tuple, in an instance (a dataclass, the context of an autograd.Function) or in an exception with its
+// frames, and a first call would need many times eager's memory.
 //
-// sweep() drops only objects of builtin kinds (tuples, lists, dicts and the like): dropping them runs no code
-// of the program. A container inside another one goes with it or in a later sweep.
+// Objects with a finalizer, or with a weak reference that would tell, are left: dropping the others runs no
+// code of the program. A container inside another one goes with it or in a later sweep.
 //
 // Ownership: borrows the table of virtual objects, and pauses the recording while an object goes. Owned by
 // the Recorder; the recording thread, GIL held. Example: dead.add(shadow.virtualId()); ... dead.sweep();
@@ -34,9 +35,8 @@ class DeadObjects {
   // Looks at the newest objects. Looks at all of them if there are many more than the last full sweep has
   // left.
   void sweep();
-  // Looks at all objects, also at exceptions and instances without a finalizer, because somebody waits for
-  // the end of what they hold.
-  void sweepInstances();
+  // Looks at all objects, because somebody waits for the end of what they hold.
+  void sweepAll();
   void drop(Virtual& v);  // only the recorder holds it
 
  private:
@@ -45,7 +45,7 @@ class DeadObjects {
   VirtualTable& virtuals_;
   Pauses& pauses_;
   std::vector<uint32_t> ids_;
-  std::vector<uint32_t> live_;  // objects and instances that no sweep has dropped
+  std::vector<uint32_t> live_;  // objects that no sweep has dropped
   size_t left_ = 0;             // by the last full sweep
 };
 

@@ -198,8 +198,8 @@ bool FinalizedObjects::freeDropped() {
   const auto freeNext = [&] {
     return tables_.breaks.isLive() && (freeOne(exceptions_) || freeOne(objects_) || freeOne(weak_));
   };
-  tables_.dead.sweepInstances();  // bound methods of such objects, and what else holds them
-  for (; freeNext(); any = true) tables_.dead.sweepInstances();
+  tables_.dead.sweepAll();  // bound methods of such objects, and what else holds them
+  for (; freeNext(); any = true) tables_.dead.sweepAll();
   return any;
 }
 

@@ -184,7 +184,7 @@ void FinalizerTracker::runPending() {
     const auto pinned = [this](const Tracked& t) { return tables_.constants.contains(t.object); };
     if (const auto found = std::ranges::find_if(tracked_, pinned); found != tracked_.end())
       return host_.endFor(pyapi::typeNameOf(found->object));
-    tables_.dead.sweepInstances();
+    tables_.dead.sweepAll();
     closeDroppedGenerators();
     std::optional<Tracked> gone = takeEnded(newestFirst);
     if (!gone) break;
@@ -197,7 +197,7 @@ void FinalizerTracker::runPending() {
 
 bool FinalizerTracker::moveEndedToFront() {
   if (!tracked_.empty()) {
-    tables_.dead.sweepInstances();
+    tables_.dead.sweepAll();
     closeDroppedGenerators();
   }
   const auto ended = [this](const Tracked& t) { return hasEnded(t); };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -52,7 +53,57 @@ def pairs(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-@pytest.mark.parametrize("make", [lambda: Hooked(), lambda: closures, lambda: pairs])
+@dataclasses.dataclass
+class Record:
+    rows: torch.Tensor
+
+
+def instances(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(24):
+        x = Record(x + 1).rows
+    return x
+
+
+def exceptions(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(24):
+        try:
+            raise ValueError(x + 1)
+        except ValueError as error:
+            x = error.args[0]
+    return x
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(x: torch.Tensor, by: float) -> torch.Tensor:
+        return x * by
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient, None
+
+
+def contexts(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(24):
+        x = Scaled.apply(x, 1.5)
+    return x
+
+
+MAKERS = [
+    lambda: Hooked(),
+    lambda: closures,
+    lambda: pairs,
+    lambda: instances,
+    lambda: exceptions,
+    lambda: contexts,
+]
+
+
+@pytest.mark.parametrize("make", MAKERS)
 def test_peak_of_the_first_call(make: Callable[[], Callable[..., Any]]) -> None:
     program = make()
     with torch.no_grad():
