@@ -108,6 +108,8 @@ class Environment:
         folder = self.folder / "sources" / suite.name
         if not folder.exists():
             self._pip("install", "--no-build-isolation", *self._wanted(suite), *suite.requires)
+            # PyPI's torchvision has no operators for the project's torch. Who needs it has it `alone`.
+            subprocess.run([self.python, "-m", "pip", "uninstall", "-q", "-y", "torchvision"], check=True)
             if suite.alone:
                 self._pip("install", "--no-deps", "--target", str(self.own_packages(suite)), *suite.alone)
             archives = self.folder / "archives" / suite.name

@@ -1,4 +1,4 @@
-"""Instances and exceptions that the program has dropped go while recording, and nothing that is still seen goes with them."""
+"""Dropped instances and exceptions go while recording, and nothing that is still seen goes with them."""
 
 from __future__ import annotations
 
