@@ -1,6 +1,7 @@
 #include "capture/finalizer_tracker.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "capture/callee.h"
@@ -195,12 +196,14 @@ void FinalizerTracker::runPending() {
   if (tables_.breaks.isLive() && !std::ranges::all_of(tracked_, held)) host_.endFor(firstName());
 }
 
+// The front is where runPending() begins: at the end of the list where it takes the newest first.
 bool FinalizerTracker::moveEndedToFront() {
   if (!tracked_.empty()) {
     tables_.dead.sweepAll();
     closeDroppedGenerators();
   }
   const auto ended = [this](const Tracked& t) { return hasEnded(t); };
+  if (pyapi::dropsLastFirst()) return !std::ranges::stable_partition(tracked_, std::not_fn(ended)).empty();
   const auto others = std::ranges::stable_partition(tracked_, ended);
   return others.begin() != tracked_.begin();
 }

@@ -101,8 +101,9 @@ bool unwind(Activation& act, StepObserver* observer) {
   }
 }
 
-// Runs until the frame is left, or until a tracing function is set (the result is kNext then). `flow` is
-// kRaise if an exception is thrown into the frame.
+// Runs until the frame is left, or until CPython's evaluator has to take it over: a tracing function is set,
+// or the observer wants to see no more of it (the result is kNext then). `flow` is kRaise if an exception is
+// thrown into the frame.
 template <bool kObserved>
 Flow run(RunningFrame& running, StepObserver* observer, Flow flow) {
   Activation& act = running.activation();
@@ -117,7 +118,7 @@ Flow run(RunningFrame& running, StepObserver* observer, Flow flow) {
         return Flow::kRaise;
       }
     }
-    if (running.tracing()) [[unlikely]] {
+    if (running.tracing() || (kObserved && !act.observed)) [[unlikely]] {
       return Flow::kNext;
     }
     const Instr& instr = code.at(act.pc);

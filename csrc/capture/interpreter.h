@@ -89,7 +89,9 @@ struct Activation {
   PyObject* result;    // the returned or yielded value after kReturn / kYield (owned)
   Activation* caller;  // the interpreted frame below on this thread, if any
   void* observerData;  // free for the StepObserver (the recorder's shadow frame)
-  bool observed;  // instructions run one by one under a StepObserver: none may do the work of the next one
+  // Instructions run one by one under a StepObserver: none may do the work of the next one. The observer
+  // clears it to have the frame taken over by CPython's evaluator, before `pc`.
+  bool observed;
   bool keepTraceback;  // set with Flow::kRaise by instructions that re-raise: no traceback entry for this
                        // frame
 
@@ -114,7 +116,8 @@ class StepObserver {
   // instruction offset, and always the exception were pushed; act.pc is the handler's.
   virtual void caught(Activation& act, int32_t depth, bool pushedLasti) = 0;
   // The frame is left: kReturn/kYield with act.result, kRaise with a pending exception; kNext: it is handed
-  // over to CPython's evaluator and goes on there, because a tracing or profiling function was set.
+  // over to CPython's evaluator and goes on there, because a tracing or profiling function was set, or because
+  // the observer has asked for it.
   virtual void leaveFrame(Activation& act, Flow how) = 0;
 };
 

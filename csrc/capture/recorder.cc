@@ -5,6 +5,7 @@
 #include <array>
 #include <initializer_list>
 #include <utility>
+#include <vector>
 
 #include "capture/breaks.h"
 #include "capture/check_shadows.h"
@@ -29,6 +30,7 @@
 #include "pyapi/module_code.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/opcodes.h"
+#include "pyapi/order.h"
 #include "pyapi/text.h"
 #include "pyapi/types.h"
 #include "support/check.h"
@@ -160,9 +162,15 @@ bool Recorder::guarded(Body&& body) {
   return !failure;
 }
 
+bool Recorder::enterGeneratorFunction(pyapi::Frame* frame) {
+  hides_ = hides_ || pyapi::isHidden(pyapi::codeOf(frame));
+  return callees_.enterGeneratorFunction(frame);
+}
+
 bool Recorder::enterFrame(Activation& act, bool throwing) {
   act.observerData = nullptr;
   if (!isExpected(act.frame)) return false;
+  hides_ = hides_ || pyapi::isHidden(pyapi::codeOf(act.frame));
   if (recursionAtStart_ == 0) recursionAtStart_ = pyapi::recursionLeft(act.tstate) + 1;
   recursion_ = std::max(recursion_, recursionAtStart_ - pyapi::recursionLeft(act.tstate));
   bool accepted = false;
@@ -223,13 +231,43 @@ Flow leaveFailed(RecordContext& rec, Activation& act, const Instr& instr) {
 
 bool returns(const Instr& instr) { return instr.op == op::RETURN_VALUE || instr.op == op::RETURN_CONST; }
 
+// True if the instruction drops the first of its two operands first, where others drop the last one first.
+bool dropsLeftFirst(const Instr& instr) {
+  return pyapi::dropsLastFirst() && (instr.op == op::BINARY_OP || instr.op == op::BINARY_SUBSCR);
+}
+
 }  // namespace
+
+// The recording has ended: exceptions are no longer held either, which keep the frames that they have passed.
+void Recorder::letGo() {
+  if (!lifetimes_.isReleased()) lifetimes_.releaseObjects();
+  if (std::exchange(letGo_, true)) return;
+  const pyapi::PendingErrorScope kept;  // what ends below may run code, so all is taken out first
+  const std::vector<Raised> raised = exceptions_.takeRaised();
+  Refs handled;
+  for (const auto& frame : frames_.all()) {
+    frame->handled = Shadow::null();
+    handled.push_back(std::move(frame->handledObject));
+  }
+}
+
+// The recording has ended. CPython's evaluator takes the frame over, at this instruction: calls there hand
+// their arguments over to the callee, and what the program drops ends in CPython's order.
+Flow Recorder::stepBehindEnd(Activation& act, const Instr& instr) {
+  letGo();
+  // A frame of ours stays hidden only here, and an error that waits for the end of a pause is raised here.
+  if (pyapi::isHidden(pyapi::codeOf(act.frame)) || breakLog_.isToBeRaised()) return act.execute(instr);
+  if (ended_ != nullptr && !hides_) std::exchange(ended_, nullptr)();
+  act.observed = false;
+  act.pc = instr.start;
+  return Flow::kNext;
+}
 
 Flow Recorder::step(Activation& act, const Instr& instr) {
   ShadowFrame* frame = frameOf(act);
   if (breakLog_.isToBeRaised() && !pauses_.isPaused()) return breaks_.raiseRefused();
-  if (!context_.live() && !lifetimes_.isReleased()) lifetimes_.releaseObjects();
-  if (!context_.live() || frame == nullptr || pauses_.isPaused()) return act.execute(instr);
+  if (!context_.live()) return stepBehindEnd(act, instr);
+  if (frame == nullptr || pauses_.isPaused()) return act.execute(instr);
   pyapi::postponeCollection(act.tstate);
   frames_.setCurrent(frame);
   instruction_.begin(instr, frame->stack.size());
@@ -296,7 +334,7 @@ Flow Recorder::record(ShadowFrame& frame, Activation& act, const Instr& instr) {
   }
   syncIterators(instr);
   if (!finalizers_.empty() && returns(instr)) finalizers_.clearLocals(frame, act);
-  if (!context_.live() && !lifetimes_.isReleased()) lifetimes_.releaseObjects();
+  if (!context_.live()) letGo();
   checkLength(context_);
   RecordHandler handler = context_.live() ? recordHandler(instr.op) : nullptr;
   if (handler == nullptr) {
@@ -306,7 +344,11 @@ Flow Recorder::record(ShadowFrame& frame, Activation& act, const Instr& instr) {
   }
   faultPoint("step");
   const bool finalizing = !finalizers_.empty();  // the instruction may run what is tracked
+  const bool inTurn = finalizing && dropsLeftFirst(instr);
+  pyapi::Ref<> left = pyapi::newRef(inTurn ? act.peek(2) : nullptr);
+  const pyapi::Ref<> right = pyapi::newRef(inTurn ? act.peek(1) : nullptr);
   Flow flow = handler(context_, frame, act, instr);
+  if (std::exchange(left, {}) && flow == Flow::kNext) lifetimes_.runDroppedFinalizers();
   faultPoint("executed");
   noteMoves(instr, finalizing);
   if (flow == Flow::kRaise && PyErr_Occurred() != nullptr) instruction_.setExecuted(true);  // in its place

@@ -46,7 +46,9 @@ class Recorder final : public StepObserver {
 
   bool isExpected(pyapi::Frame* frame);  // true if the hook must show the frame to the recorder
   // A generator function was just called: CPython makes the object.
-  bool enterGeneratorFunction(pyapi::Frame* frame) { return callees_.enterGeneratorFunction(frame); }
+  bool enterGeneratorFunction(pyapi::Frame* frame);
+  // `ended` is called once where the recording has ended and the hook has no frame to hide.
+  void whenEnded(void (*ended)()) { ended_ = ended; }
   void frameOpened(size_t index, pyapi::Frame* frame);  // of the snapshot, innermost 0: it waits
   void expectRestored(size_t index) { restored_.expect(index); }
   bool live() const { return breakLog_.isLive(); }
@@ -66,6 +68,8 @@ class Recorder final : public StepObserver {
   Flow record(ShadowFrame& frame, Activation& act, const Instr& instr);
   void syncIterators(const Instr& instr);
   void noteMoves(const Instr& instr, bool finalizing);
+  void letGo();
+  Flow stepBehindEnd(Activation& act, const Instr& instr);
   void checkShadows(const ShadowFrame& frame, Activation& act, const Instr& instr);
   void recordCaught(ShadowFrame& frame, Activation& act, int32_t depth, bool pushedLasti);
   void recordLeft(Activation& act, Flow how);
@@ -166,6 +170,9 @@ class Recorder final : public StepObserver {
                          transient_, watched_,   openSlices_, facts_,       tables_};
 
   bool finished_ = false;
+  bool letGo_ = false;                 // see letGo()
+  bool hides_ = false;                 // a hidden frame was entered, or waits in a generator
+  void (*ended_)() = nullptr;          // see whenEnded()
   size_t argCount_ = 0;
   int recursionAtStart_ = 0;           // levels that were left before the first frame; 0: there was none yet
   bool iteratorsMoved_ = true;         // since they were looked at last

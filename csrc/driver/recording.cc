@@ -91,6 +91,16 @@ bool isRecording() { return active != nullptr; }
 
 namespace {
 
+// A recording has ended in the middle of the call. With a hook, CPython keeps the arguments of a call until
+// the callee is over: what the callee drops would end late.
+void removeHookIfUnused() {
+  if (hookUsers == 1) pyapi::removeEvalHook();
+}
+
+}  // namespace
+
+namespace {
+
 // Frames of a snapshot, interpreted under the recorder.
 class RecordingRunner final : public runtime::FrameRunner {
  public:
@@ -120,6 +130,7 @@ RecordedCall recordCall(Make&& make, Run&& run) {
   const auto notMade = contain([&] {
     faultPoint("recorder");
     recorder = make();
+    recorder->whenEnded(removeHookIfUnused);
   });
   if (notMade) {
     call.capture = internalFailure(*notMade);

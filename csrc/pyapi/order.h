@@ -9,8 +9,8 @@ namespace kintsugi::pyapi {
 // False: behind it, and the exception is raised just before the target.
 bool servesBeforeJump();
 
-// A frame that is over lets go of its last variable first, and a call of its last argument. False: of the
-// first.
+// A frame that is over lets go of its last variable first, a call of its last argument, and most instructions
+// of their last operand. False: of the first. (BINARY_OP drops its left operand first in all versions.)
 bool dropsLastFirst();
 
 // tuple(x) asks x for its length before its items, as list(x) does.

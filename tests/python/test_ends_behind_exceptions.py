@@ -105,6 +105,22 @@ def a_weak_reference_with_a_callback(n: int) -> None:
     consume(map(lambda k: k if k < n else 1 // 0, range(5)))
 
 
+# An operator fails, and the recording ends with the frame: the program does not say which object goes first.
+def two_objects_of_one_frame(n: int) -> None:
+    first, second = Tracked("first"), Tracked("second")
+    torch.zeros(2).view(n, 9)
+    del first, second
+
+
+def an_argument_and_a_variable(n: int) -> None:
+    def inner(passed: Tracked) -> None:
+        held = Tracked("held")
+        torch.zeros(2).view(n, 9)
+        del held
+
+    inner(Tracked("passed"))
+
+
 FAILING = [
     objects_in_a_list,
     objects_in_a_generator_expression,
@@ -115,6 +131,8 @@ FAILING = [
     a_file,
     a_weak_reference,
     a_weak_reference_with_a_callback,
+    two_objects_of_one_frame,
+    an_argument_and_a_variable,
 ]
 
 

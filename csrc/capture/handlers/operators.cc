@@ -2,6 +2,7 @@
 #include "capture/handlers/common.h"
 #include "pyapi/number.h"
 #include "pyapi/opcodes.h"
+#include "pyapi/order.h"
 
 namespace kintsugi::capture::handlers {
 
@@ -74,16 +75,18 @@ Flow appendToLocal(Activation& act, bool* done) {
   return Flow::kNext;
 }
 
-// Replaces the two operands on top of the stack by a slice of them. False: an exception is pending.
-bool makeSlice(Activation& act) {
+// Drops two operands: the last one first, or the first one, as this CPython does.
+void dropBoth(PyObject* first, PyObject* last) {
+  const bool reversed = pyapi::dropsLastFirst();
+  Py_DECREF(reversed ? last : first);
+  Py_DECREF(reversed ? first : last);
+}
+
+// Takes the two operands on top of the stack and returns a slice of them; null: an exception is pending.
+pyapi::Ref<> takeSlice(Activation& act) {
   auto stop = popRef(act);
   auto start = popRef(act);
-  PyObject* slice = PySlice_New(start.get(), stop.get(), nullptr);
-  if (slice == nullptr) {
-    return false;
-  }
-  push(act, slice);
-  return true;
+  return pyapi::steal(PySlice_New(start.get(), stop.get(), nullptr));
 }
 
 }  // namespace
@@ -139,8 +142,7 @@ Flow compareOp(Activation& act, const Instr& instr) {
     result = PyObject_RichCompare(left, right, static_cast<int>(instr.arg));
   }
   act.sp -= 2;
-  Py_DECREF(left);
-  Py_DECREF(right);
+  dropBoth(left, right);
   return pushResult(act, result);
 }
 
@@ -160,15 +162,18 @@ Flow compareAndTest(Activation& act, const Instr& instr) {
 }
 
 Flow isOp(Activation& act, const Instr& instr) {
-  auto right = popRef(act);
-  auto left = popRef(act);
-  return pushBool(act, (left.get() == right.get()) != (instr.arg != 0));
+  PyObject* right = pop(act);
+  PyObject* left = pop(act);
+  const bool same = left == right;
+  dropBoth(left, right);
+  return pushBool(act, same != (instr.arg != 0));
 }
 
 Flow containsOp(Activation& act, const Instr& instr) {
-  auto right = popRef(act);
-  auto left = popRef(act);
-  const int found = PySequence_Contains(right.get(), left.get());
+  PyObject* right = pop(act);
+  PyObject* left = pop(act);
+  const int found = PySequence_Contains(right, left);
+  dropBoth(left, right);
   return found < 0 ? Flow::kRaise : pushBool(act, (found != 0) != (instr.arg != 0));
 }
 
@@ -191,18 +196,30 @@ Flow storeSubscr(Activation& act, const Instr&) {
   PyObject* value = act.peek(3);
   act.sp -= 3;
   const int error = PyObject_SetItem(container, key, value);
-  Py_DECREF(value);
+  const bool reversed = pyapi::dropsLastFirst();
+  Py_DECREF(reversed ? key : value);
   Py_DECREF(container);
-  Py_DECREF(key);
+  Py_DECREF(reversed ? value : key);
   return error == 0 ? Flow::kNext : Flow::kRaise;
 }
 
-Flow binarySlice(Activation& act, const Instr& instr) {
-  return makeSlice(act) ? binarySubscr(act, instr) : Flow::kRaise;
+// The slice goes before the container, unlike the key of a subscript.
+Flow binarySlice(Activation& act, const Instr&) {
+  pyapi::Ref<> slice = takeSlice(act);
+  const pyapi::Ref<> container = popRef(act);
+  PyObject* result = slice ? PyObject_GetItem(container.get(), slice.get()) : nullptr;
+  slice.reset();
+  return pushResult(act, result);
 }
 
-Flow storeSlice(Activation& act, const Instr& instr) {
-  return makeSlice(act) ? storeSubscr(act, instr) : Flow::kRaise;
+Flow storeSlice(Activation& act, const Instr&) {
+  pyapi::Ref<> slice = takeSlice(act);
+  PyObject* container = pop(act);
+  PyObject* value = pop(act);
+  const int error = slice ? PyObject_SetItem(container, slice.get(), value) : -1;
+  slice.reset();
+  dropBoth(value, container);
+  return error == 0 ? Flow::kNext : Flow::kRaise;
 }
 
 Flow deleteSubscr(Activation& act, const Instr&) {
@@ -210,8 +227,7 @@ Flow deleteSubscr(Activation& act, const Instr&) {
   PyObject* container = act.peek(2);
   act.sp -= 2;
   const int error = PyObject_DelItem(container, key);
-  Py_DECREF(container);
-  Py_DECREF(key);
+  dropBoth(container, key);
   return error == 0 ? Flow::kNext : Flow::kRaise;
 }
 

@@ -61,6 +61,7 @@ Flow popExcept(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr&
   pyapi::Ref<> before = pyapi::newRef(act.peek(1));
   if (!f.heldByHandled.empty()) releasePassedFrames(rec, f);
   Flow flow = rec.execute(act, in);
+  if (!rec.live()) return flow;
   f.handled = f.pop();
   f.handledObject = f.handled.isNull() ? nullptr : std::move(before);
   return flow;
