@@ -116,8 +116,8 @@ class StepObserver {
   // instruction offset, and always the exception were pushed; act.pc is the handler's.
   virtual void caught(Activation& act, int32_t depth, bool pushedLasti) = 0;
   // The frame is left: kReturn/kYield with act.result, kRaise with a pending exception; kNext: it is handed
-  // over to CPython's evaluator and goes on there, because a tracing or profiling function was set, or because
-  // the observer has asked for it.
+  // over to CPython's evaluator and goes on there, because a tracing or profiling function was set, or
+  // because the observer has asked for it.
   virtual void leaveFrame(Activation& act, Flow how) = 0;
 };
 

@@ -170,9 +170,9 @@ class Recorder final : public StepObserver {
                          transient_, watched_,   openSlices_, facts_,       tables_};
 
   bool finished_ = false;
-  bool letGo_ = false;                 // see letGo()
-  bool hides_ = false;                 // a hidden frame was entered, or waits in a generator
-  void (*ended_)() = nullptr;          // see whenEnded()
+  bool letGo_ = false;         // see letGo()
+  bool hides_ = false;         // a hidden frame was entered, or waits in a generator
+  void (*ended_)() = nullptr;  // see whenEnded()
   size_t argCount_ = 0;
   int recursionAtStart_ = 0;           // levels that were left before the first frame; 0: there was none yet
   bool iteratorsMoved_ = true;         // since they were looked at last

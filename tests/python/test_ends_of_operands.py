@@ -88,11 +88,7 @@ OPERATIONS = [
     "A + B",
     "A in B",
     "A not in [B]",
-    "A[B]",
-    "A[B:C]",
     "A[B] = C",
-    "A[B:C] = D",
-    "del A[B]",
     "A.other = B",
     "v = A; v += B",
     "a, b, c = A, B, C; a = b = c = None",
@@ -107,8 +103,17 @@ OPERATIONS = [
     "drops_both(*[A, B])",
     "drops_in_a_closure(A)",
 ]
-# A recording that does not end before makes the call a step, which keeps what it is given.
-BEHIND_THE_END = ["drops_all(A, B, c=C)", "(lambda *a, **k: None)(A, B, c=C)"]
+# Not compared in a recording: CPython 3.14 has two orders for `A[B]`, one of them of a specialized instruction. The
+# recorder holds what a slice is made of for the whole instruction, ends at `del`, and makes the last two a step, which
+# keeps what it is given.
+BEHIND_THE_END = [
+    "A[B]",
+    "A[B:C]",
+    "A[B:C] = D",
+    "del A[B]",
+    "drops_all(A, B, c=C)",
+    "(lambda *a, **k: None)(A, B, c=C)",
+]
 ENDED = "held = [Ending('x'), Ending('y')]; held = None; LOG.append('ended')"
 
 
@@ -130,7 +135,10 @@ def program(operation: str, before: str) -> Callable[..., Any]:
 )
 def test_order(operation: str, before: str, backend: str) -> None:
     # Few calls: CPython's specialized instructions have orders of their own.
-    eager, compiled = program(operation, before), kintsugi.compile(program(operation, before), backend=backend)
+    eager, compiled = (
+        program(operation, before),
+        kintsugi.compile(program(operation, before), backend=backend),
+    )
     for n in (2, 3, 1):
         expected = describe(eager(torch.arange(3.0), n))
         assert describe(compiled(torch.arange(3.0), n)) == expected, n
