@@ -14,25 +14,22 @@ Py_ssize_t EndingWrites::ownReferences(PyObject* object) const {
          static_cast<Py_ssize_t>(tables_.overlays.contains(object));
 }
 
-bool EndingWrites::endsSomething(Op op, PyObject* target, PyObject* key) {
-  const auto own = [this](PyObject* object) { return ownReferences(object); };
-  const size_t known = ending_.size();
-  const pyapi::End end = torchapi::endOfReplaced(op, target, key, own, &ending_);
-  // A weak reference would still find what the recorder holds.
-  return end == pyapi::End::kRuns || (end == pyapi::End::kEmpties && ending_.size() > known);
-}
-
 PyObject* EndingWrites::stepFor(Op op, PyObject* target, PyObject* key, ir::StateId before) {
+  if (op == Op::kTakeItem || op == Op::kAddItem) return nullptr;
   if (!pending_) ending_.clear();
-  const size_t known = ending_.size();
   const ir::FrameState& frame = tables_.trace.states[before];
   const bool seen =
       tables_.places != nullptr && tables_.places->contains(tables_.constants.at(frame.code), frame.pc);
-  if (!endsSomething(op, target, key) && !seen) {
-    ending_.resize(known);
-    return nullptr;
-  }
+  const auto own = [this](PyObject* object) { return ownReferences(object); };
+  std::vector<PyObject*> ending;
+  const pyapi::End end = torchapi::endOfReplaced(op, target, key, own, &ending);
+  const bool runs = seen || end == pyapi::End::kRuns;
+  // A weak reference would still find what the recorder holds.
+  if (!runs && (end != pyapi::End::kEmpties || ending.empty())) return nullptr;
+  ending_.insert(ending_.end(), ending.begin(), ending.end());
   pending_ = true;
+  if (!runs) return nullptr;
+  runs_ = true;
   tables_.classVersions.expectWrites();
   switch (op) {
     case Op::kSetAttr:
@@ -47,6 +44,7 @@ PyObject* EndingWrites::stepFor(Op op, PyObject* target, PyObject* key, ir::Stat
 
 void EndingWrites::finish(StaleReads& reads) {
   pending_ = false;
+  const bool runs = std::exchange(runs_, false);
   const std::vector<PyObject*> ending = std::exchange(ending_, {});
   if (!breaks_.isLive()) return;  // nothing is held any more
   for (PyObject* object : ending) {
@@ -58,7 +56,7 @@ void EndingWrites::finish(StaleReads& reads) {
     const Paused paused(tables_.pauses);
     last.clear();
   }
-  if (!breaks_.isLive()) return;
+  if (!runs || !breaks_.isLive()) return;
   if (!tables_.blocks.isPending()) tables_.blocks.next();
   tables_.blocks.setPending(true);
   reads.invalidateReads();

@@ -42,17 +42,17 @@ class EndingWrites final : public WriteSteps {
 
   PyObject* stepFor(ir::Op op, PyObject* target, PyObject* key, ir::StateId before) override;
   bool isPending() const { return pending_; }
-  // Behind the instruction of such a step. What is known of objects is to be read again.
+  // Behind the instruction: lets go of what has ended. Behind a step everything is to be read again.
   void finish(StaleReads& reads);
 
  private:
-  bool endsSomething(ir::Op op, PyObject* target, PyObject* key);
   Py_ssize_t ownReferences(PyObject* object) const;
 
   BreakSink& breaks_;
   Tables tables_;
   std::vector<PyObject*> ending_;  // held by the recorder alone behind the instruction
   bool pending_ = false;
+  bool runs_ = false;  // code of the program runs
 };
 
 }  // namespace kintsugi::capture

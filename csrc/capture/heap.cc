@@ -107,18 +107,19 @@ bool Heap::emitEffect(Op op, const std::vector<std::pair<Shadow, PyObject*>>& pa
                                          : trace_.stringOperand(pyapi::encoded(name)));
     }
   }
-  if (step != nullptr) return emitWriteStep(operands, target);
+  if (step != nullptr)
+    return emitWriteStep(operands, target, name != nullptr ? "__setattr__" : "__setitem__");
   size_t at = writer_.emit(op, operands, {}, snapshots_.stateBefore());
   trace_.code[at].deferrable = op == Op::kSetCell || isDeferrableStore(target, name);
   return breaks_.isLive();
 }
 
-bool Heap::emitWriteStep(const std::vector<Operand>& operands, PyObject* target) {
+bool Heap::emitWriteStep(const std::vector<Operand>& operands, PyObject* target, const char* method) {
   if (!snapshots_.escapeHandled()) return false;
   const ir::StateId before = snapshots_.stateBefore();
   if (!breaks_.isStrict()) {
     breaks_.noteBreak(diag::Code::KTG0101,
-                      {std::string("the end of what ") + pyapi::typeNameOf(target) + " held"});
+                      {std::string(pyapi::typeNameOf(target)) + "." + method + " (which ends an object)"});
   }
   writer_.emit(Op::kCall, operands, {{ir::TypeKind::kObject, ir::kNone}}, before);
   return breaks_.isLive();

@@ -83,7 +83,7 @@ class Heap final : public EffectWriter {
     bool takes;           // the item is returned
   };
   bool deleteEntry(const Deletion& deletion);
-  bool emitWriteStep(const std::vector<ir::Operand>& operands, PyObject* target);
+  bool emitWriteStep(const std::vector<ir::Operand>& operands, PyObject* target, const char* method);
   bool emitDelete(Shadow target, const Deletion& deletion, Shadow item, PyObject* real);
 
   // True if the dict, or the instance that it belongs to, has been built and others may see it.

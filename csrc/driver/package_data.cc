@@ -15,6 +15,7 @@
 #include "pyapi/mapping_proxy.h"
 #include "pyapi/name_fields.h"
 #include "pyapi/text.h"
+#include "pyapi/write_functions.h"
 
 namespace kintsugi::driver {
 
@@ -279,7 +280,10 @@ Ref<> packageData(const runtime::CompiledTrace& trace) {
 Ref<> packageRoots() {
   Ref<> dict = pyapi::steal(PyDict_New());
   bool ok = dict && setIn(dict.get(), "let_go", pyapi::newRef(pyapi::dropReferenceFunction())) &&
-            setIn(dict.get(), "attempt", pyapi::newRef(capture::attemptFunction()));
+            setIn(dict.get(), "attempt", pyapi::newRef(capture::attemptFunction())) &&
+            setIn(dict.get(), "write_attribute", pyapi::newRef(pyapi::attributeWriter())) &&
+            setIn(dict.get(), "write_item", pyapi::newRef(pyapi::itemWriter())) &&
+            setIn(dict.get(), "write_cell", pyapi::newRef(pyapi::cellWriter()));
   for (const auto& [text, descriptor] : pyapi::nameFields()) {
     ok = ok && descriptor != nullptr && setIn(dict.get(), text, pyapi::newRef(descriptor));
   }

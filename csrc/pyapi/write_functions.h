@@ -7,6 +7,7 @@
 
 #include "pyapi/items.h"
 #include "pyapi/ref.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::pyapi {
 
@@ -29,13 +30,19 @@ PyObject* writeFunction(const char* name) {
   return function;
 }
 
+// As `object.__setattr__` and `type.__setattr__` do; no value deletes. A class's caches of look-ups are
+// emptied.
+inline int writeAttribute(PyObject* object, PyObject* name, PyObject* value) {
+  return PyType_Check(object) ? setTypeAttribute(object, name, value)
+                              : PyObject_GenericSetAttr(object, name, value);
+}
 inline int writeCell(PyObject* cell, PyObject* value, PyObject*) { return PyCell_Set(cell, value); }
 
 }  // namespace detail
 
 // `f(object, name, value)`; without a value it deletes the attribute.
 inline PyObject* attributeWriter() {
-  return detail::writeFunction<PyObject_GenericSetAttr>("write_attribute");
+  return detail::writeFunction<detail::writeAttribute>("write_attribute");
 }
 // `f(container, key, value)`; without a value it deletes the item.
 inline PyObject* itemWriter() { return detail::writeFunction<storeItemInC>("write_item"); }

@@ -154,6 +154,33 @@ bool Run::canRaiseAgain() const {
   return repeatsNothing(*raised_, raised_->index + 1);
 }
 
+namespace {
+
+// Do the two states belong to two instructions of the program, or to one in two rounds of a loop? Then the
+// variables tell: no instruction of its own changes which older object a variable names.
+bool areApart(const ir::Trace& trace, const ir::FrameState& one, const ir::FrameState& other) {
+  if (one.code != other.code || one.pc != other.pc) return true;
+  const auto namesAnother = [](const ir::Operand& x, const ir::Operand& y) {
+    const bool older = x.kind == ir::OperandKind::kSource || x.kind == ir::OperandKind::kConst;
+    return older && x.kind == y.kind && x.id != y.id;
+  };
+  const auto locals = trace.localsOf(one), others = trace.localsOf(other);
+  for (size_t i = 0; i < locals.size() && i < others.size(); ++i) {
+    if (namesAnother(locals[i], others[i])) return true;
+  }
+  return false;
+}
+
+// A store of which nobody can tell whether it was done once or twice.
+bool storesTheSame(const recording::Recording& recording, const ir::Instruction& ins) {
+  if (ins.op == Op::kSetAttr || ins.op == Op::kSetCell) return true;
+  if (ins.op != Op::kSetItem) return false;
+  const ir::Operand& key = recording.document.trace.operandsOf(ins)[1];
+  return key.kind == ir::OperandKind::kConst && PySlice_Check(recording.consts[key.id].get()) == 0;
+}
+
+}  // namespace
+
 // May the trace be left in front of the step, up to instruction `end` having been run? All that it has done
 // for this instruction of the program is done twice then.
 bool Run::repeatsNothing(const Step& step, size_t end) const {
@@ -163,9 +190,9 @@ bool Run::repeatsNothing(const Step& step, size_t end) const {
     const ir::Instruction& ins = trace_->code[k];
     if (ins.snap != ir::kNone) {
       const ir::FrameState& other = trace_->states[ins.snap];
-      if (other.code != frame.code || other.pc != frame.pc) return true;
+      if (areApart(*trace_, frame, other)) return true;
     }
-    if (!canRunAgain(*trace_, ins)) return false;
+    if (!canRunAgain(*trace_, ins) && !storesTheSame(*recording_, ins)) return false;
   }
   return true;
 }

@@ -95,6 +95,7 @@ MAKERS: dict[str, Callable[[int], Any]] = {
     "bound method": lambda n: Ends(n).__init__,  # type: ignore[misc]
     "closure": lambda n: (lambda one: lambda: one)(Ends(n)),
     "generator": waiting,
+    "ten times in a list": lambda n: [Ends(n)] * 10,
     "half": lambda n: Ends(n) if n % 2 else None,
     "weakly watched": lambda n: _watched(n),
     "deep": lambda n: _deep(n),
@@ -303,6 +304,74 @@ def called() -> Made:
     return call, lambda: setattr(holder, "held", None)
 
 
+@place("class attribute")
+def of_a_class() -> Made:
+    class Kind:
+        held: Any = None
+
+    def call(x: torch.Tensor, new: Any) -> Any:
+        Kind.held = new
+        return x * state["k"], len(log)
+
+    return call, lambda: setattr(Kind, "held", None)
+
+
+@place("two of a slice")
+def two_of_a_slice() -> Made:
+    items: list[Any] = [None, None]
+
+    def call(x: torch.Tensor, new: Any) -> Any:
+        items[:] = [new, (new,)]
+        del new
+        k = len(log)
+        return x * state["k"], k
+
+    return call, items.clear
+
+
+@place("rounds of a loop")
+def rounds() -> Made:
+    holders = [Holder(), Holder(), Holder()]
+    for holder in holders:
+        holder.held = None
+
+    def call(x: torch.Tensor, new: Any) -> Any:
+        for holder in holders:
+            holder.held = None
+        k = state["k"]
+        holders[k % 3].other = holders[2].held = new
+        del holders[k % 3].other, new
+        return x * state["k"] + k, len(log)
+
+    return call, lambda: setattr(holders[2], "held", None)
+
+
+@place("several of one instruction")
+def several() -> Made:
+    table: dict[str, Any] = {"a": 0, "b": None}
+
+    def call(x: torch.Tensor, new: Any) -> Any:
+        table.update(a=len(log), b=new)
+        del new
+        k = state["k"]
+        return x * k, table["a"], len(log)
+
+    return call, table.clear
+
+
+@place("read before, in pairs")
+def pairs() -> Made:
+    holder = Holder()
+    holder.held = [Ends(1), Ends(2)]
+
+    def call(x: torch.Tensor, new: Any) -> Any:
+        n = holder.held[0].n + holder.held[1].n
+        holder.held = [Ends(n), Ends(n + 1)]
+        return x * state["k"] + n, len(log)
+
+    return call, lambda: setattr(holder, "held", None)
+
+
 def _run(place: str, maker: str, compile: Callable[[Any], Any], settled: Callable[[], Any]) -> list[Any]:
     torch.manual_seed(0)
     call, drop = PLACES[place]()
@@ -385,6 +454,79 @@ def test_a_write_that_ends_nothing_stays_an_effect() -> None:
         compiled(x, new)
     assert len(compiled.traces()) == 1 and "effect.setattr" in compiled.traces()[0]
     assert compiled.stats().side_exits == 0
+
+
+def test_a_place_that_ended_something_writes_to_classes_and_takes_items() -> None:
+    """The same instruction is given other kinds of targets and methods later."""
+
+    class Kind:
+        held: Any = None
+
+    holder = Holder()
+    holder.held = None
+    table: dict[str, Any] = {"a": None}
+
+    def store(x: torch.Tensor, target: Any, value: Any) -> Any:
+        target.held = value
+        return x + 1
+
+    def change(x: torch.Tensor, method: Any, *args: Any) -> Any:
+        method(table, *args)
+        return x + 1
+
+    for backend in ("eager", "native"):
+        stores = kintsugi.compile(store, backend=backend)
+        changes = kintsugi.compile(change, backend=backend)
+        x = torch.ones(2)
+        for k in range(4):
+            stores(x, holder, Ends(k))
+            changes(x, dict.__setitem__, "a", Ends(k))
+        for k in range(8):
+            value = [k]
+            stores(x, Kind, value)
+            assert Kind.held is value
+            del value
+            table["a"] = 5
+            changes(x, dict.pop, "a")
+            assert not table
+
+
+def test_keys_are_not_asked() -> None:
+    asked = []
+
+    class Key:
+        def __hash__(self) -> int:
+            asked.append(1)
+            return 1
+
+    key = Key()
+    table: dict[Key, Any] = {key: None}
+
+    def call(x: torch.Tensor, new: Any) -> Any:
+        table[key] = new
+        return x * state["k"]
+
+    compiled = kintsugi.compile(call, backend="eager")
+    for k in range(4):
+        asked.clear()
+        compiled(torch.ones(2), [k])
+        assert len(asked) == 1
+
+
+def test_traces_with_such_writes_go_into_packages(tmp_path: Any) -> None:
+    holder = Holder()
+    holder.held = None
+
+    def call(x: torch.Tensor, new: Any) -> Any:
+        holder.held = new
+        return x * 2
+
+    compiled = kintsugi.compile(call, backend="eager")
+    for k in range(4):
+        compiled(torch.ones(2), Ends(k))
+    assert any("write_attribute" in trace for trace in compiled.traces())
+    text = str(kintsugi.package(compiled, tmp_path / "package"))
+    assert "has no name" not in text, text
 
 
 def test_torch_s_own_weak_references_end_nothing() -> None:

@@ -93,6 +93,38 @@ TEST(EndingWrites, LetGoOfWhatTheRecorderHoldsAlone) {
   EXPECT_TRUE(holds("ends == [1]"));
 }
 
+TEST(EndingWrites, LetGoOfAllThatEnds) {
+  Fixture f;
+  run("ends.clear(); holder.held = [Ends(), Ends()]");
+  f.kept.add(value("holder.held[0]").get());
+  f.kept.add(value("holder.held[1]").get());
+  EXPECT_NE(f.step(), nullptr);
+  run("holder.held = None");
+  f.writes.finish(f.reads);
+  EXPECT_TRUE(holds("ends == [1, 1]"));
+}
+
+TEST(EndingWrites, AreNoStepsWhereOnlyAWeakReferenceIsEmptied) {
+  Fixture f;
+  run("holder.held = Holder(); ref = weakref.ref(holder.held)");
+  f.kept.add(value("holder.held").get());
+  EXPECT_EQ(f.step(), nullptr);
+  EXPECT_TRUE(f.writes.isPending());
+  run("holder.held = None");
+  f.writes.finish(f.reads);
+  EXPECT_TRUE(holds("ref() is None"));
+  EXPECT_EQ(f.reads.calls, "");
+}
+
+TEST(EndingWrites, LeaveWhatIsTakenAndWhatIsAddedAlone) {
+  Fixture f;
+  PyObject* code = f.constants.at(f.document.trace.states[f.before].code);
+  f.places.add(code, 7);
+  const pyapi::Ref<> dict = value("{'held': Ends()}");
+  EXPECT_EQ(f.writes.stepFor(Op::kTakeItem, dict.get(), f.name.get(), f.before), nullptr);
+  EXPECT_EQ(f.writes.stepFor(Op::kAddItem, dict.get(), f.name.get(), f.before), nullptr);
+}
+
 TEST(EndingWrites, AreStepsWhereARunWasLeftBefore) {
   Fixture f;
   PyObject* code = f.constants.at(f.document.trace.states[f.before].code);
@@ -136,6 +168,10 @@ TEST(EndingWrites, FindWhatIsReplaced) {
   EXPECT_EQ(PyLong_AsLong(pyapi::replacedItem(value("table").get(), held)), 7);
   EXPECT_EQ(PyLong_AsLong(pyapi::replacedItem(value("items").get(), value("-1").get())), 4);
   EXPECT_EQ(pyapi::replacedItem(value("items").get(), value("4").get()), nullptr);
+  run("class Key: __hash__ = lambda self: 1\n"
+      "key = Key()\n"
+      "keyed = {Key(): 1, key: 8}\n");
+  EXPECT_EQ(PyLong_AsLong(pyapi::replacedItem(value("keyed").get(), value("key").get())), 8);
   EXPECT_EQ(pyapi::replacedItems(value("items").get(), value("slice(0, 9, 2)").get()).size(), 2U);
   run("del holder.held");
   EXPECT_EQ(pyapi::replacedAttribute(value("holder").get(), held), nullptr);
