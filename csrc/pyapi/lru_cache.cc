@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -184,13 +185,36 @@ bool isFull(PyObject* wrapper) {
   return full;
 }
 
+namespace {
+
+// The misses of one cache, by hashes of their keys. `cache` is a weak reference: another one may be made at the same
+// address later.
+struct Misses {
+  Ref<> cache;
+  std::unordered_set<Py_hash_t> keys;
+};
+
+}  // namespace
+
 bool noteMiss(PyObject* wrapper, PyObject* key) {
-  static std::unordered_set<size_t> missed;
+  static auto& all = *new std::unordered_map<PyObject*, Misses>();  // lives as long as the process
+  static size_t count = 0;
   constexpr size_t kMost = 4096;
   Py_hash_t hash = 0;
   if (!plainHash(key, &hash)) return false;
-  if (missed.size() == kMost) missed.clear();
-  return missed.insert(std::hash<PyObject*>()(wrapper) * 31 + static_cast<size_t>(hash)).second;
+  if (count == kMost) {
+    all.clear();
+    count = 0;
+  }
+  Misses& misses = all[wrapper];
+  if (!misses.cache || PyWeakref_GET_OBJECT(misses.cache.get()) != wrapper) {
+    count -= misses.keys.size();
+    misses = {steal(PyWeakref_NewRef(wrapper, nullptr)), {}};
+    PyErr_Clear();
+  }
+  const bool first = misses.keys.insert(hash).second;
+  count += first ? 1 : 0;
+  return first;
 }
 
 namespace {

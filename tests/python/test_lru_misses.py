@@ -7,6 +7,7 @@ ran in misses are compared.
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -264,3 +265,18 @@ def test_an_emptied_cache_is_recorded_twice() -> None:
         assert len(log) == call + 1
         cached.cache_clear()
     assert compiled.stats().misses == 2
+
+
+def test_another_cache_at_the_same_address_has_missed_nothing() -> None:
+    seen: list[int] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        seen.append(1)
+        return graph
+
+    for _ in range(6):
+        compiled = kintsugi.compile(many(World()), backend=backend)
+        compiled(torch.ones(3))
+        del compiled
+        gc.collect()
+    assert len(seen) == 6
