@@ -187,8 +187,8 @@ bool isFull(PyObject* wrapper) {
 
 namespace {
 
-// The misses of one cache, by hashes of their keys. `cache` is a weak reference: another one may be made at the same
-// address later.
+// The misses of one cache, by hashes of their keys. `cache` is a weak reference: another one may be made at
+// the same address later.
 struct Misses {
   Ref<> cache;
   std::unordered_set<Py_hash_t> keys;
